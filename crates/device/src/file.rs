@@ -527,20 +527,12 @@ mod tests {
         if !testkit::is_root() || !testkit::have("losetup") {
             return testkit::skip("needs root and losetup");
         }
-        let name = path.0.to_str().unwrap();
-        let losetup = std::process::Command::new("losetup")
-            .args(["-r", "-f", "--show", name])
-            .output()
-            .unwrap();
-        if !losetup.status.success() {
+        let Ok(attached) = testkit::LoopDevice::over(&path.0, &["-r"]) else {
             return testkit::skip("no loop device");
-        }
-        let device = String::from_utf8(losetup.stdout).unwrap();
-        let device = device.trim();
-        let refused = FileDevice::open(device).map(drop);
+        };
+        let device = attached.name();
+        let refused = FileDevice::open(device).map(drop).unwrap_err();
         let read = FileDevice::open_read_only(device).map(|device| device.size());
-        testkit::run("losetup", &["-d", device]);
-        let refused = refused.unwrap_err();
         assert!(matches!(refused, DeviceError::WriteProtected { .. }));
         let text = refused.to_string();
         assert_eq!(text, format!("{device} is a read-only block device"));

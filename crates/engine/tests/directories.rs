@@ -46,10 +46,10 @@ impl Image {
         File::create(&path)
             .and_then(|file| file.set_len(mib << 20))
             .expect("an image");
-        let mut arguments = vec!["-q", "-F", "-t", "ext4"];
+        let mut arguments = vec!["-t", "ext4"];
         arguments.extend(options);
         arguments.push(path.to_str().expect("a plain path"));
-        testkit::run("mke2fs", &arguments);
+        testkit::mke2fs(&arguments);
         Image { folder, path }
     }
 
@@ -72,18 +72,14 @@ impl Image {
         fs::write(&path, script).expect("the script is written");
         let path = path.to_str().expect("a plain path");
         let image = self.path.to_str().expect("a plain path");
-        let output = testkit::run("debugfs", &["-w", "-f", path, image]);
+        let output = testkit::debugfs(&["-w", "-f", path, image]);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(errors.lines().count(), 1, "{errors}");
     }
 
     /// Lets e2fsck index the directories anew.
     fn reindex(&self) {
-        let image = self.path.to_str().expect("a plain path");
-        let output = std::process::Command::new("e2fsck")
-            .args(["-fyD", image])
-            .output()
-            .expect("e2fsck starts");
+        let output = testkit::e2fsck_with(&["-fyD"], &self.path);
         // 1: something was changed.
         assert!(
             output.status.code().is_some_and(|code| code <= 1),

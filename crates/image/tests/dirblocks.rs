@@ -60,7 +60,7 @@ fn debugfs(image: &Path, folder: &Path, script: &str) {
         path.to_str().expect("plain"),
         image.to_str().expect("plain"),
     );
-    let output = testkit::run("debugfs", &["-w", "-f", path, image]);
+    let output = testkit::debugfs(&["-w", "-f", path, image]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(errors.lines().count(), 1, "{errors}");
 }
@@ -92,10 +92,10 @@ fn build(case: &Case, names: &[Vec<u8>], folder: &Path) -> (PathBuf, DirectoryPl
         .and_then(|file| file.set_len(size))
         .expect("an image");
     let path = image.to_str().expect("plain");
-    let mut arguments = vec!["-q", "-F", "-t", "ext4", "-U", UUID, "-E", HASH_SEED_OPTION];
+    let mut arguments = vec!["-t", "ext4", "-U", UUID, "-E", HASH_SEED_OPTION];
     arguments.extend(case.mke2fs);
     arguments.push(path);
-    testkit::run("mke2fs", &arguments);
+    testkit::mke2fs(&arguments);
     let mut script = String::new();
     for file in 0..files {
         let links = (names.len() - file * LINKS).min(LINKS) + 1;

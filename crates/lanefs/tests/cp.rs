@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lanefs::{BlockDevice, CopyOptions, Error, Fs, FsError, MountOptions, Timestamp};
 use simulate::{CowDevice, Cut, Cuts, Recorder};
-use testkit::{KernelMount, e2fsck, have, is_root, run, skip};
+use testkit::{KernelMount, e2fsck, have, is_root, skip};
 
 const MIB: u64 = 1 << 20;
 const SEEDS: u64 = 3;
@@ -33,10 +33,10 @@ fn image(options: &[&str], before: &[u8]) -> Vec<u8> {
     let path = folder.path().join("image");
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let (source, image) = (text(&source), text(&path));
-    let mut arguments = vec!["-q", "-F", "-t", "ext4", "-d", &source];
+    let mut arguments = vec!["-t", "ext4", "-d", &source];
     arguments.extend(options);
     arguments.extend([&image, "8M"]);
-    run("mke2fs", &arguments);
+    testkit::mke2fs(&arguments);
     std::fs::read(&path).unwrap()
 }
 
@@ -81,10 +81,7 @@ fn others_recover(
         assert!(is_allowed(bytes.as_deref()), "{cut}: the kernel's recovery");
         drop(mounted);
     } else {
-        let preened = std::process::Command::new("e2fsck")
-            .args(["-f", "-p", text])
-            .output()
-            .unwrap();
+        let preened = testkit::e2fsck_with(&["-f", "-p"], text.as_ref());
         assert!(
             preened.status.code().is_some_and(|code| code <= 1),
             "{cut}: {preened:?}"

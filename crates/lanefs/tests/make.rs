@@ -174,7 +174,7 @@ fn a_rehearsal_says_what_would_be_made() {
 }
 
 fn has_feature(image: &Path, feature: &str) -> bool {
-    let output = run("dumpe2fs", &["-h", image.to_str().unwrap()]);
+    let output = testkit::dumpe2fs(&["-h", image.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text
         .lines()
@@ -213,26 +213,25 @@ fn a_journal_on_a_device_of_its_own_has_one_user() {
     let device = format!("device={}", journal.display());
     let options = options(&[('J', &device)]);
     make(&image, Some(100 * MIB), &options, false).unwrap();
-    let arguments = [
-        "-fn",
-        "-j",
-        journal.to_str().unwrap(),
-        image.to_str().unwrap(),
-    ];
-    run("e2fsck", &arguments);
+    let judge = || {
+        let options = ["-fn", "-j", journal.to_str().unwrap()];
+        let output = testkit::e2fsck_with(&options, &image);
+        assert!(output.status.success(), "{output:?}");
+    };
+    judge();
     let error = make(&second, Some(100 * MIB), &options, false).unwrap_err();
     assert!(error.to_string().contains("already"), "{error}");
     assert!(!second.exists());
     if !is_root() {
         return skip("mounting needs root");
     }
-    let output = run("losetup", &["-f", "--show", journal.to_str().unwrap()]);
-    let device = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    let mounted = testkit::KernelMount::with(&image, &format!("loop,journal_path={device}"));
+    let device = testkit::LoopDevice::over(&journal, &[]).unwrap();
+    let options = format!("loop,journal_path={}", device.name());
+    let mounted = testkit::KernelMount::with(&image, &options);
     let written = mounted.map(|mounted| File::create(mounted.path().join("file")).is_ok());
-    run("losetup", &["-d", &device]);
+    drop(device);
     assert!(written.unwrap());
-    run("e2fsck", &arguments);
+    judge();
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Repairs on a device: through the journal and in stages, cut at every write, and with requests that fail.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
 use corpus::{PatchedBytes, Structures};
 use device::{BlockDevice, MemoryDevice};
@@ -46,11 +45,7 @@ fn e2fsck(bytes: &[u8]) -> (String, Option<i32>) {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     std::fs::write(&image, bytes).unwrap();
-    let run = |options: &[&str]| {
-        let mut e2fsck = Command::new("timeout");
-        e2fsck.args(["-s", "KILL", "20", "e2fsck"]).args(options);
-        e2fsck.arg(&image).output().unwrap()
-    };
+    let run = |options: &[&str]| testkit::e2fsck_within(20, options, &image, None).unwrap();
     let sb = Superblock::view(bytes[1024..].first_chunk().unwrap());
     if sb.features().has(ondisk::Feature::NEEDS_RECOVERY) {
         run(&["-p", "-E", "journal_only"]);
@@ -152,12 +147,8 @@ fn is_opened_by_debugfs(bytes: &[u8]) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     std::fs::write(&image, bytes).unwrap();
-    let mut debugfs = Command::new("debugfs");
-    let output = debugfs
-        .args(["-w", "-R", "journal_run"])
-        .arg(&image)
-        .output();
-    !String::from_utf8_lossy(&output.unwrap().stderr).contains("checksum does not match bitmap")
+    let output = testkit::try_debugfs(&["-w", "-R", "journal_run", image.to_str().unwrap()]);
+    !String::from_utf8_lossy(&output.stderr).contains("checksum does not match bitmap")
 }
 
 /// Counts of the states that were judged.

@@ -57,10 +57,7 @@ fn e2fsck(bytes: &[u8], options: &str) -> (Option<i32>, String, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     std::fs::write(&image, bytes).unwrap();
-    let judge = std::env::var("LANEFS_E2FSCK").unwrap_or_else(|_| "e2fsck".to_owned());
-    let mut command = Command::new("timeout");
-    let command = command.args(["-s", "KILL", "20", &judge, options]);
-    let output = command.arg(&image).output().unwrap();
+    let output = testkit::e2fsck_within(20, &[options], &image, None).unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let after = std::fs::read(image).unwrap();
     (output.status.code(), text, after)

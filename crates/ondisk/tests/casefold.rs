@@ -1,7 +1,6 @@
 //! Folding agrees with e2fsprogs, whose Unicode tables are the kernel's, for a sweep over all code points.
 
 use std::fmt::Write as _;
-use std::process::Command;
 
 use lanefs_ondisk::casefold::FoldedName;
 use lanefs_ondisk::dirhash::HashVersion;
@@ -48,11 +47,7 @@ fn every_swept_name_hashes_as_debugfs_folds_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("script");
     std::fs::write(&path, script).expect("the script is written");
-    let output = Command::new("debugfs")
-        .arg("-f")
-        .arg(&path)
-        .output()
-        .expect("debugfs runs");
+    let output = testkit::debugfs(&["-f".as_ref(), path.as_os_str()]);
     let output = String::from_utf8_lossy(&output.stdout);
     let hashes: Vec<u32> = output
         .lines()

@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -240,7 +239,7 @@ fn make(profile: &Profile, folder: &Path) -> PathBuf {
         .and_then(|file| file.set_len(profile.mib << 20))
         .expect("an image");
     let image = path.to_str().expect("a plain path");
-    let mut arguments = vec!["-q", "-F", "-U", "11111111-2222-3333-4444-555555555555"];
+    let mut arguments = vec!["-U", "11111111-2222-3333-4444-555555555555"];
     if !profile.options.contains(&"-t") {
         arguments.extend(["-t", "ext4"]);
     }
@@ -254,23 +253,16 @@ fn make(profile: &Profile, folder: &Path) -> PathBuf {
         arguments.extend(["-d", source.path().to_str().expect("a plain path")]);
     }
     arguments.push(image);
-    testkit::run("mke2fs", &arguments);
+    testkit::mke2fs(&arguments);
     match profile.fill {
         Fill::Mke2fs(script) => {
             let commands = folder.join("script");
             fs::write(&commands, script).expect("a script");
-            testkit::run(
-                "debugfs",
-                &["-w", "-f", commands.to_str().expect("plain"), image],
-            );
+            testkit::debugfs(&["-w", "-f", commands.to_str().expect("plain"), image]);
             if !script.contains("0x80800") {
                 // 1: something was changed.
-                let status = Command::new("e2fsck")
-                    .args(["-fyD", image])
-                    .output()
-                    .expect("e2fsck")
-                    .status;
-                assert!(status.code().is_some_and(|code| code <= 1));
+                let indexed = testkit::e2fsck_with(&["-fyD"], image.as_ref());
+                assert!(indexed.status.code().is_some_and(|code| code <= 1));
             }
             path
         }

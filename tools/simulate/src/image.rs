@@ -291,14 +291,12 @@ fn mke2fs(profile: &Profile) -> Result<Vec<u8>, String> {
     let path = folder.path().join("image");
     let file = std::fs::File::create(&path).map_err(said)?;
     file.set_len(profile.bytes).map_err(said)?;
-    let output = Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-m", "0"])
-        .args(UUID)
-        .args(["-N", profile.inodes])
-        .args(profile.options)
-        .arg(&path)
-        .output()
-        .map_err(|error| format!("mke2fs does not start: {error}"))?;
+    let mut options = vec!["-t", "ext4", "-m", "0"];
+    options.extend(UUID);
+    options.extend(["-N", profile.inodes]);
+    options.extend(profile.options);
+    options.push(path.to_str().ok_or("the path is not UTF-8")?);
+    let output = testkit::try_mke2fs(&options);
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }

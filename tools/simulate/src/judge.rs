@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 use std::io::{Seek, SeekFrom, Write};
-use std::process::Command;
 
 use check::Code;
 
@@ -183,11 +182,7 @@ impl ImageJudge {
             write_page(&mut self.file, *page, bytes).map_err(said)?;
         }
         self.file.flush().map_err(said)?;
-        let output = Command::new("e2fsck")
-            .arg("-fn")
-            .arg(self.file.path())
-            .output()
-            .map_err(|error| format!("e2fsck does not start: {error}"))?;
+        let output = testkit::e2fsck_with(&["-fn"], self.file.path());
         self.judged += 1;
         for (page, bytes) in &pages {
             // The state has no page behind the base's end.
@@ -206,13 +201,10 @@ impl ImageJudge {
     pub fn repair(&mut self, state: &CowDevice) -> Result<CowDevice, String> {
         let said = |error: std::io::Error| error.to_string();
         let file = sparse(&state.bytes()).map_err(said)?;
-        let e2fsck = |option: &str| {
-            let mut command = Command::new("e2fsck");
-            command.args(["-f", option]).arg(file.path()).output()
-        };
+        let e2fsck = |option| testkit::e2fsck_with(&["-f", option], file.path());
         self.judged += 1;
         for run in 0..2 {
-            let repaired = e2fsck("-y").map_err(said)?;
+            let repaired = e2fsck("-y");
             let text = String::from_utf8_lossy(&repaired.stdout);
             let text = text.trim().replace('\n', "; ");
             // Errors were corrected; e2fsck may ask for a restart.
@@ -228,7 +220,7 @@ impl ImageJudge {
                 break;
             }
         }
-        let output = e2fsck("-n").map_err(said)?;
+        let output = e2fsck("-n");
         let repaired = CowDevice::new(std::fs::read(file.path()).map_err(said)?.into());
         self.checked += 1;
         joint(e2fsck_verdict(&output), check_verdict(&repaired, &[]))

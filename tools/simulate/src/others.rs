@@ -11,7 +11,6 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path as File, PathBuf};
-use std::process::{Command, Output};
 use std::time::Duration;
 
 use device::BlockDevice;
@@ -19,6 +18,7 @@ use model::{Device, FileBytes, Kind, ModelNode, ModelPath, ModelTree, Op, OpTarg
 use ondisk::{Superblock, Tid};
 use rustix::fs as sys;
 use rustix::mount::{MountFlags, UnmountFlags};
+use testkit::LoopDevice;
 
 use crate::CowDevice;
 use crate::image::{Image, memory_folder};
@@ -87,7 +87,7 @@ struct Replayed {
 
 /// A loop device over the file, and where it is mounted.
 struct Kernel {
-    device: String,
+    device: LoopDevice,
     folder: tempfile::TempDir,
 }
 
@@ -209,7 +209,7 @@ impl<'a> Others<'a> {
 
     /// The image in the file, in which neither e2fsck nor the checker may find anything.
     fn left(&self) -> Result<CowDevice, String> {
-        let output = e2fsck("-n", self.file.path())?;
+        let output = testkit::e2fsck_with(&["-f", "-n"], self.file.path());
         let left = CowDevice::new(fs::read(self.file.path()).map_err(said)?.into());
         let verdict = joint(e2fsck_verdict(&output), check_verdict(&left, &[]));
         verdict.map(|()| left).map_err(|why| format!("left: {why}"))
@@ -218,7 +218,7 @@ impl<'a> Others<'a> {
     /// What e2fsck makes of a state. It may mend bitmaps and counts: its replay leaves those to its later passes.
     fn by_e2fsck(&mut self, state: &CowDevice) -> Result<Replayed, String> {
         self.lay_out(state)?;
-        let output = e2fsck("-y", self.file.path())?;
+        let output = testkit::e2fsck_with(&["-f", "-y"], self.file.path());
         let text = String::from_utf8_lossy(&output.stdout);
         let is_lost = ["nattached", "ef count is", "ultiply-claimed"];
         // Errors corrected, and perhaps the wish for a restart.
@@ -243,12 +243,6 @@ fn has_torn_superblock(state: &CowDevice) -> bool {
     read.is_err() || Superblock::view(&bytes).verify().is_err()
 }
 
-fn e2fsck(option: &str, image: &File) -> Result<Output, String> {
-    let mut command = Command::new("e2fsck");
-    let output = command.args(["-f", option]).arg(image).output();
-    output.map_err(|error| format!("e2fsck does not start: {error}"))
-}
-
 fn brief(text: &str) -> String {
     text.trim().replace('\n', "; ")
 }
@@ -260,21 +254,20 @@ impl Kernel {
             return None;
         }
         let folder = tempfile::tempdir().ok()?;
-        let mut losetup = Command::new("losetup");
-        let output = losetup
-            .args(["--find", "--show"])
-            .arg(image)
-            .output()
-            .ok()?;
-        let device = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        (output.status.success() && !device.is_empty()).then_some(Kernel { device, folder })
+        let device = LoopDevice::over(image, &[]).ok()?;
+        Some(Kernel { device, folder })
     }
 
     /// Mounts what is in the file, reads it, and unmounts it.
     fn tree(&self) -> Result<ModelTree, String> {
         let (flags, options) = (MountFlags::NOATIME, None::<&std::ffi::CStr>);
-        let mounted =
-            rustix::mount::mount(&*self.device, self.folder.path(), "ext4", flags, options);
+        let mounted = rustix::mount::mount(
+            self.device.path(),
+            self.folder.path(),
+            "ext4",
+            flags,
+            options,
+        );
         mounted.map_err(|error| format!("does not mount: {error}"))?;
         let tree = tree(self.folder.path());
         self.unmount()?;
@@ -299,9 +292,6 @@ impl Drop for Kernel {
     fn drop(&mut self) {
         // Mounted still only where reading panicked; nobody else is told of a failure.
         let _ = rustix::mount::unmount(self.folder.path(), UnmountFlags::empty());
-        let _ = Command::new("losetup")
-            .args(["--detach", &self.device])
-            .output();
     }
 }
 

@@ -1,11 +1,13 @@
-//! What several crates' tests share: manifests of directory trees, e2fsck, kernel loop mounts, disks that fail or
-//! record, and the states that a power cut leaves.
+//! What several crates' tests share: the programs of e2fsprogs, loop devices and kernel mounts, manifests of directory
+//! trees, disks that fail or record, the states that a power cut leaves, and one random generator.
 //!
 //! Tests only; no crate that ships depends on it. A test that needs root or a program asks for it through
 //! [`skip`], so that what did not run is said and can be counted.
 
 mod disk;
 mod images;
+mod e2fsprogs;
+mod loops;
 mod manifest;
 mod power_cut;
 mod programs;
@@ -13,7 +15,13 @@ mod signals;
 
 pub use disk::{DiskState, FailingDisk};
 pub use images::{copy_image, read_image, write_image};
+pub use e2fsprogs::{
+    chosen_e2fsck, debugfs, debugfs_script, dumpe2fs, e2fsck_with, e2fsck_within, mke2fs,
+    try_debugfs, try_mke2fs, tune2fs,
+};
+pub use loops::{LoopDevice, SmallDisk};
 pub use manifest::{Differences, Manifest, ManifestEntry, sha256};
+pub use model::Random;
 pub use power_cut::{DiskEvent, PowerCuts, surviving_writes};
 pub use programs::{
     KernelMount, copy_program, e2fsck, found_nothing, have, is_root, run, skip, write_script,

@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::e2fsprogs::e2fsck_with;
+
 /// Whether the tests run as root.
 #[must_use]
 pub fn is_root() -> bool {
@@ -49,11 +51,7 @@ pub fn run(program: &str, arguments: &[&str]) -> Output {
 /// # Panics
 /// When it finds anything wrong; the message holds what it printed.
 pub fn e2fsck(image: &Path) {
-    let output = Command::new("e2fsck")
-        .arg("-fn")
-        .arg(image)
-        .output()
-        .unwrap_or_else(|error| panic!("e2fsck did not start: {error}"));
+    let output = e2fsck_with(&["-fn"], image);
     assert!(
         found_nothing(&output),
         "e2fsck of {}: {}\n{}{}",

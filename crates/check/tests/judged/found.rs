@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use device::{BlockDevice, DeviceError, MemoryDevice};
 use lanefs_check::problem::Code;
@@ -29,14 +28,11 @@ impl Made {
         let source = made.folder.path().join("source");
         fs::create_dir(&source).unwrap();
         fill(source.clone());
-        let mut mke2fs = Command::new("mke2fs");
-        mke2fs.args(["-q", "-F", "-t", "ext4", "-b", "1024"]);
-        mke2fs
-            .args(options.split_whitespace())
-            .arg("-d")
-            .arg(&source);
-        let output = mke2fs.arg(made.image()).arg(size).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
+        let (image, source) = (made.image(), source.to_str().unwrap());
+        let mut words = vec!["-t", "ext4", "-b", "1024"];
+        words.extend(options.split_whitespace());
+        words.extend(["-d", source, image.to_str().unwrap(), size]);
+        testkit::mke2fs(&words);
         Some(made)
     }
 
@@ -45,12 +41,7 @@ impl Made {
     }
 
     pub fn debugfs(&self, commands: &[&str]) {
-        let session = self.folder.path().join("session");
-        fs::write(&session, commands.join("\n") + "\n").unwrap();
-        let mut debugfs = Command::new("debugfs");
-        debugfs.arg("-w").arg("-f").arg(&session).arg(self.image());
-        let output = debugfs.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
+        testkit::debugfs_script(&self.image(), &(commands.join("\n") + "\n"));
     }
 
     pub fn bytes(&self) -> Vec<u8> {
@@ -59,11 +50,7 @@ impl Made {
 
     /// What debugfs prints for a command.
     fn asked(&self, command: &str) -> String {
-        let output = Command::new("debugfs")
-            .args(["-R", command])
-            .arg(self.image())
-            .output()
-            .unwrap();
+        let output = testkit::debugfs(&["-R", command, self.image().to_str().unwrap()]);
         String::from_utf8(output.stdout).unwrap()
     }
 }

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use device::{CountedDevice, FileDevice, MemoryDevice};
 use lanefs_check::Report;
@@ -13,7 +12,7 @@ use ondisk::xattr::{self, Value, XattrEntry};
 use crate::found::Made;
 use crate::mended::Damaged;
 use crate::repair::decide_on;
-use crate::{judge, shown};
+use crate::shown;
 
 /// Groups of the image whose descriptors are damaged.
 const GROUPS: u64 = 1024;
@@ -25,28 +24,15 @@ const FILES: u32 = 1000;
 const READS_EACH: u64 = 150;
 
 /// Makes an image of many groups without checksums and without copies of its descriptors.
-fn of_many_groups(image: &Path) -> bool {
+fn of_many_groups(image: &Path) {
     let groups = (GROUPS * GROUP_BLOCKS).to_string();
     let inodes = (16 * GROUPS).to_string();
     let blocks = GROUP_BLOCKS.to_string();
-    let options = [
-        "-q",
-        "-F",
-        "-b",
-        "1024",
-        "-I",
-        "128",
-        "-E",
-        "num_backup_sb=0",
-    ];
+    let options = ["-b", "1024", "-I", "128", "-E", "num_backup_sb=0"];
     let features = "none,filetype,sparse_super2";
-    let output = Command::new("mke2fs")
-        .args(options)
-        .args(["-O", features, "-g", &blocks, "-N", &inodes])
-        .arg(image)
-        .arg(groups)
-        .output();
-    output.is_ok_and(|output| output.status.success())
+    let more = ["-O", features, "-g", &blocks, "-N", &inodes];
+    let place = [image.to_str().unwrap(), &groups];
+    testkit::mke2fs(&[&options[..], &more, &place].concat());
 }
 
 /// Changes the descriptor of every group.
@@ -91,14 +77,13 @@ fn descriptors_of_many_groups_are_mended_without_a_look_through_all_for_each() {
         }),
     ];
     for (what, damage) in damages {
-        assert!(of_many_groups(&image), "{what}");
+        of_many_groups(&image);
         let file = File::options().read(true).write(true).open(&image);
         change_descriptors(&file.unwrap(), damage);
         let (after, reads) = repaired_in(&image);
         assert!(after.is_clean(), "{what}: {}", shown(&after));
         assert!(reads < READS_EACH * GROUPS, "{what}: {reads} reads");
-        let mut e2fsck = Command::new(judge());
-        let output = e2fsck.arg("-fn").arg(&image).output().unwrap();
+        let output = testkit::chosen_e2fsck(&["-fn"], &image);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{what}: {text}");
     }

@@ -203,16 +203,12 @@ fn wear(root: &Path, names: u32) {
 }
 
 fn mke2fs(options: &str, size: &str, source: Option<&Path>, image: &Path) -> Result<(), String> {
-    let mut command = Command::new("mke2fs");
-    command.args(["-q", "-F"]).args(options.split(' '));
+    let mut words: Vec<&str> = options.split(' ').collect();
     if let Some(source) = source {
-        command.arg("-d").arg(source);
+        words.extend(["-d", source.to_str().unwrap()]);
     }
-    let output = command
-        .arg(image)
-        .arg(size)
-        .output()
-        .map_err(|error| error.to_string())?;
+    words.extend([image.to_str().unwrap(), size]);
+    let output = testkit::try_mke2fs(&words);
     match output.status.success() {
         true => Ok(()),
         false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
@@ -221,11 +217,7 @@ fn mke2fs(options: &str, size: &str, source: Option<&Path>, image: &Path) -> Res
 
 /// Whether e2fsck -fn finds nothing, and what it prints.
 fn e2fsck(image: &Path) -> (bool, String) {
-    let output = Command::new(crate::judge())
-        .arg("-fn")
-        .arg(image)
-        .output()
-        .unwrap();
+    let output = testkit::chosen_e2fsck(&["-fn"], image);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     (output.status.success(), text)
 }
@@ -279,8 +271,7 @@ fn images_that_mke2fs_fills_are_clean() {
             wrong.extend(judge(&image, options));
         }
         // Directories are made anew, with indices.
-        let mut optimize = Command::new(crate::judge());
-        optimize.arg("-fyD").arg(&image).output().unwrap();
+        testkit::chosen_e2fsck(&["-fyD"], &image);
         wrong.extend(judge(&image, &format!("{options}, after e2fsck -D")));
     }
     assert_none(&wrong);

@@ -1,7 +1,6 @@
 //! Verdicts beside e2fsck's: on the images of tests/corpus and on mutants of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 
 use corpus::{PatchedBytes, Structures};
 use device::{BlockDevice, MemoryDevice};
@@ -62,11 +61,6 @@ impl Verdict {
     }
 }
 
-/// The e2fsck that judges: `LANEFS_E2FSCK`, or the one that is installed.
-fn judge() -> String {
-    std::env::var("LANEFS_E2FSCK").unwrap_or_else(|_| "e2fsck".to_owned())
-}
-
 /// Runs e2fsck -fn. None where it is missing.
 fn e2fsck(bytes: &[u8]) -> Option<Verdict> {
     let folder = tempfile::tempdir().unwrap();
@@ -74,13 +68,7 @@ fn e2fsck(bytes: &[u8]) -> Option<Verdict> {
     testkit::write_image(&path, bytes);
     let options = format!("[options]\nproblem_log_filename = {}\n", log.display());
     std::fs::write(&config, options).unwrap();
-    let mut command = Command::new("timeout");
-    let output = command
-        .args(["-s", "KILL", "10", &judge(), "-fn"])
-        .arg(&path)
-        .env("E2FSCK_CONFIG", &config)
-        .output()
-        .ok()?;
+    let output = testkit::e2fsck_within(10, &["-fn"], &path, Some(&config))?;
     let log = std::fs::read_to_string(log).unwrap_or_default();
     let numbers = log.lines().filter(|line| line.starts_with("<problem "));
     let numbers = numbers.filter_map(|line| {

@@ -238,34 +238,17 @@ fn damage_has_the_number_that_e2fsck_gives_it() {
         return testkit::skip("mke2fs or debugfs is missing");
     }
     let folder = tempfile::tempdir().unwrap();
-    let [root, image, session] =
-        ["source", "image", "session"].map(|name| folder.path().join(name));
+    let [root, image] = ["source", "image"].map(|name| folder.path().join(name));
     source(&root);
     let mut wrong = Vec::new();
     for (options, commands, code) in DAMAGE {
         let _ = fs::remove_file(&image);
-        let mut mke2fs = Command::new("mke2fs");
-        mke2fs.args(["-q", "-F", "-t", "ext4", "-b", "1024"]);
-        mke2fs.args(options.split_whitespace()).arg("-d").arg(&root);
-        assert!(
-            mke2fs
-                .arg(&image)
-                .arg("16M")
-                .output()
-                .unwrap()
-                .status
-                .success()
-        );
+        let mut words = vec!["-t", "ext4", "-b", "1024"];
+        words.extend(options.split_whitespace());
+        words.extend(["-d", root.to_str().unwrap(), image.to_str().unwrap(), "16M"]);
+        testkit::mke2fs(&words);
         // One session: debugfs may not open again what its first command left.
-        fs::write(&session, commands.join("\n") + "\n").unwrap();
-        let mut debugfs = Command::new("debugfs");
-        debugfs
-            .arg("-w")
-            .arg("-f")
-            .arg(&session)
-            .arg(&image)
-            .output()
-            .unwrap();
+        testkit::debugfs_script(&image, &(commands.join("\n") + "\n"));
         let bytes = fs::read(&image).unwrap();
         let number = code.kind().number;
         let verdict = e2fsck(&bytes).unwrap();

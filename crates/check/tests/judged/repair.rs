@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 
 use corpus::{PatchedBytes, Seed, Structures};
 use device::{BlockDevice, MemoryDevice};
@@ -14,7 +13,7 @@ use ondisk::{FileType, Ino, Superblock};
 use sync::Arc;
 use sync::atomic::AtomicBool;
 
-use crate::{Verdict, check, e2fsck, judge, number_from, shown};
+use crate::{Verdict, check, e2fsck, number_from, shown};
 
 /// The time of all repairs here.
 const NOW: u64 = 1_700_000_000;
@@ -74,11 +73,8 @@ fn e2fsck_yes(bytes: &[u8]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     testkit::write_image(&path, bytes);
-    let mut command = Command::new("timeout");
-    let command = command
-        .args(["-s", "KILL", "10", &judge(), "-fy"])
-        .arg(&path);
-    let status = command.output().unwrap().status.code();
+    let output = testkit::e2fsck_within(10, &["-fy"], &path, None).unwrap();
+    let status = output.status.code();
     status.filter(|status| *status & !3 == 0)?;
     Some(testkit::read_image(&path))
 }

@@ -4,23 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use testkit::LoopDevice;
+
 use crate::fixture::{error, ok, run, tool};
-
-/// A loop device on a file.
-struct Loop(String);
-
-impl Loop {
-    fn new(file: &Path) -> Loop {
-        let name = tool(Command::new("losetup").args(["-f", "--show"]).arg(file));
-        Loop(name.trim().to_owned())
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["-d", &self.0]).output();
-    }
-}
 
 fn sha(path: &Path) -> Vec<u8> {
     testkit::sha256(&fs::read(path).unwrap())
@@ -65,22 +51,22 @@ fn a_build_keeps_what_is_on_a_block_device_unless_it_is_told_otherwise() {
         }
         tool(&mut make);
         let before = sha(&file);
-        let device = Loop::new(&file);
+        let device = LoopDevice::over(&file, &[]).unwrap();
         for size in ["auto", "16M"] {
-            let output = run(["build", "--size", size, tree, &device.0]);
+            let output = run(["build", "--size", size, tree, device.name()]);
             let said = error(&output);
             assert_eq!(output.status.code(), Some(1), "{word}: {said}");
             assert!(said.contains(word) && said.contains("-F"), "{said}");
         }
         assert_eq!(sha(&file), before, "{word}");
-        ok(["build", "-q", "-F", "--size", "16M", tree, &device.0]);
+        ok(["build", "-q", "-F", "--size", "16M", tree, device.name()]);
         drop(device);
         testkit::e2fsck(&file);
     }
     // One that is blank is taken without a word.
     fs::File::create(&file).unwrap().set_len(32 << 20).unwrap();
-    let device = Loop::new(&file);
-    ok(["build", "-q", tree, &device.0]);
+    let device = LoopDevice::over(&file, &[]).unwrap();
+    ok(["build", "-q", tree, device.name()]);
 }
 
 #[test]
@@ -91,11 +77,11 @@ fn a_mapping_on_a_device_is_named_by_every_command_that_would_disturb_it() {
     if !testkit::have("dmsetup") || !Path::new("/dev/mapper/control").exists() {
         return testkit::skip("dmsetup, or the kernel's device mapper, is not here");
     }
-    tool(Command::new("mke2fs").args(["-q", "-F"]).arg(&file));
+    testkit::mke2fs(&[&file]);
     let before = sha(&file);
-    let device = Loop::new(&file);
+    let device = LoopDevice::over(&file, &[]).unwrap();
     let name = format!("lanefs-test-{}", std::process::id());
-    let table = format!("0 32768 linear {} 0", device.0);
+    let table = format!("0 32768 linear {} 0", device.name());
     let uuid = format!("CRYPT-LUKS2-{name}");
     let made = Command::new("dmsetup")
         .args([
@@ -114,7 +100,7 @@ fn a_mapping_on_a_device_is_named_by_every_command_that_would_disturb_it() {
     }
     let (file_name, tree) = (file.to_str().unwrap(), tree.to_str().unwrap());
     let mut said = Vec::new();
-    for place in [&device.0[..], file_name] {
+    for place in [device.name(), file_name] {
         for words in [
             &["mkfs", "-F", place, "8M"][..],
             &["build", "-F", tree, place],

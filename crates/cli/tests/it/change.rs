@@ -193,11 +193,8 @@ fn permissions_and_owners_are_changed_below_a_directory() {
         assert_eq!(of("fast").2, 9);
         assert_eq!(of("hello.txt").1, 7, "the same inode as dir/same.txt");
     });
-    let found = tool(
-        std::process::Command::new("debugfs")
-            .args(["-R", "stat /dir/README.md"])
-            .arg(&fixture.image),
-    );
+    let found = testkit::debugfs(&["-R", "stat /dir/README.md", fixture.image.to_str().unwrap()]);
+    let found = String::from_utf8_lossy(&found.stdout);
     assert!(found.contains("User:     7   Group:     8"), "{found}");
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::fixture::{Fixture, error, lanefs, run, tool};
+use crate::fixture::{Fixture, error, lanefs, run};
 
 fn check(options: &[&str], image: &Path) -> std::process::Output {
     let mut command = lanefs();
@@ -20,9 +20,8 @@ fn printed(output: &std::process::Output) -> String {
 
 /// Sets the link count of `/hello.txt` to 9, where it has 2 names.
 fn damage(fixture: &Fixture) {
-    let mut command = Command::new("debugfs");
-    command.args(["-w", "-R", "set_inode_field /hello.txt links_count 9"]);
-    tool(command.arg(&fixture.image));
+    let request = "set_inode_field /hello.txt links_count 9";
+    testkit::debugfs(&["-w", "-R", request, fixture.image.to_str().unwrap()]);
 }
 
 #[test]
@@ -31,7 +30,7 @@ fn a_clean_image_is_0_and_its_last_line_is_that_of_e2fsck() {
         return;
     };
     let before = fs::read(&fixture.image).unwrap();
-    let e2fsck = tool(Command::new("e2fsck").arg("-fn").arg(&fixture.image));
+    let e2fsck = printed(&testkit::e2fsck_with(&["-fn"], &fixture.image));
     let last = e2fsck.lines().last().unwrap();
     for options in [&[][..], &["-n"], &["-f"], &["-fn", "--threads", "2"]] {
         let output = check(options, &fixture.image);
@@ -65,11 +64,8 @@ fn a_clean_mark_counts_only_on_a_whole_image_with_whole_descriptors() {
         assert!(matches!(output.status.code(), Some(4 | 8)), "{said}");
         assert!(!said.contains(": clean"), "{said}");
         assert!(fs::read(&fixture.image).unwrap() == bytes, "{said}");
-        let e2fsck = Command::new("e2fsck")
-            .arg("-p")
-            .arg(&fixture.image)
-            .output();
-        assert_ne!(e2fsck.unwrap().status.code(), Some(0), "{what}");
+        let e2fsck = testkit::e2fsck_with(&["-p"], &fixture.image);
+        assert_ne!(e2fsck.status.code(), Some(0), "{what}");
     }
 }
 
@@ -108,7 +104,7 @@ fn a_repair_is_1_and_leaves_a_clean_image_and_undo_takes_it_back() {
     let text = printed(&output);
     assert!(text.contains("the link count is 9, there are 2"), "{text}");
     assert!(text.contains("the file system was changed"), "{text}");
-    tool(Command::new("e2fsck").arg("-fn").arg(&fixture.image));
+    testkit::e2fsck(&fixture.image);
     for options in [&[][..], &["-y"], &["-p"], &["-fp"]] {
         let output = check(options, &fixture.image);
         assert_eq!(output.status.code(), Some(0), "{options:?}");

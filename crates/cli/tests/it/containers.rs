@@ -88,24 +88,6 @@ fn what_can_not_be_kept_is_refused_and_plain_archives_need_no_space() {
     assert_eq!(hidden.count(), 0);
 }
 
-/// A small tmpfs, which is unmounted when this is dropped.
-struct Small<'a>(&'a Path);
-
-impl<'a> Small<'a> {
-    fn mount(at: &'a Path, size: &str) -> Self {
-        let options = format!("size={size}");
-        let at_text = at.to_str().unwrap();
-        testkit::run("mount", &["-t", "tmpfs", "-o", &options, "tmpfs", at_text]);
-        Small(at)
-    }
-}
-
-impl Drop for Small<'_> {
-    fn drop(&mut self) {
-        testkit::run("umount", &[self.0.to_str().unwrap()]);
-    }
-}
-
 #[test]
 fn less_room_than_was_kept_in_memory_is_named_and_no_matter_to_a_plain_archive() {
     if !testkit::is_root() {
@@ -120,7 +102,7 @@ fn less_room_than_was_kept_in_memory_is_named_and_no_matter_to_a_plain_archive()
     assert!(made.unwrap().success());
     let small = at.join("small");
     std::fs::create_dir(&small).unwrap();
-    let _mounted = Small::mount(&small, "300k");
+    let _mounted = testkit::SmallDisk::mount(&small, "300k").unwrap();
     for (more, part) in [
         (&[][..], "--spool"),
         (&["--spool", "64M"], "No space left on device"),

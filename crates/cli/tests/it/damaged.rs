@@ -60,7 +60,7 @@ fn place_of_big(image: &Path) -> u64 {
         let numbers = line.split(|c: char| !c.is_ascii_digit());
         numbers.filter_map(|number| number.parse().ok()).collect()
     };
-    let found = testkit::run("debugfs", &["-R", "bmap /big 0", image.to_str().unwrap()]);
+    let found = testkit::debugfs(&["-R", "bmap /big 0", image.to_str().unwrap()]);
     let text = String::from_utf8(found.stdout).unwrap();
     assert!(!listed.is_empty());
     words(&text)[0]
@@ -149,17 +149,17 @@ fn a_dirty_image_whose_journal_is_missing_is_read_without_it() {
         return testkit::skip("debugfs is not installed");
     }
     let name = image.to_str().unwrap();
-    let found = testkit::run("debugfs", &["-R", "bmap <8> 4000", name]);
+    let found = testkit::debugfs(&["-R", "bmap <8> 4000", name]);
     let text = String::from_utf8(found.stdout).unwrap();
     let block: u64 = text.trim().parse().unwrap();
-    testkit::run("debugfs", &["-w", "-R", "feature needs_recovery", name]);
+    testkit::debugfs(&["-w", "-R", "feature needs_recovery", name]);
     cut(&image, block * 4096);
     let output = run(["ls", name]);
     let said = error(&output);
     assert!(output.status.success(), "{said}");
     // Nothing was in this journal, so it need not be read to its end.
     assert!(said.contains("are missing"), "{said}");
-    let found = testkit::run("debugfs", &["-R", "bmap <8> 0", name]);
+    let found = testkit::debugfs(&["-R", "bmap <8> 0", name]);
     let text = String::from_utf8(found.stdout).unwrap();
     let block: u64 = text.trim().parse().unwrap();
     cut(&image, block * 4096);

@@ -56,11 +56,8 @@ fn can_inject() -> bool {
 fn contents(image: &Path) -> String {
     let copy = image.with_extension("copy");
     fs::copy(image, &copy).unwrap();
-    tool(
-        Command::new("e2fsck")
-            .args(["-fy", "-E", "journal_only"])
-            .arg(&copy),
-    );
+    let replayed = testkit::e2fsck_with(&["-fy", "-E", "journal_only"], &copy);
+    assert!(replayed.status.success(), "{replayed:?}");
     testkit::e2fsck(&copy);
     ok(["ls", "-lR", copy.to_str().unwrap()])
 }
@@ -80,11 +77,9 @@ fn prepare(folder: &Path) -> PathBuf {
     fs::write(folder.join("small"), "x").unwrap();
     fs::write(folder.join("large"), vec![7; 3_000_000]).unwrap();
     let image = folder.join("image");
-    let mut mke2fs = Command::new("mke2fs");
-    let mke2fs = mke2fs
-        .args(["-q", "-F", "-t", "ext4", "-d"])
-        .arg(folder.join("root"));
-    tool(mke2fs.arg(&image).arg("16M"));
+    let root = folder.join("root");
+    let (root, path) = (root.to_str().unwrap(), image.to_str().unwrap());
+    testkit::mke2fs(&["-t", "ext4", "-d", root, path, "16M"]);
     image
 }
 

@@ -94,18 +94,8 @@ impl Fixture {
 
 /// Makes an image of 32 MiB of a tree.
 pub fn mke2fs(source: &Path, image: &Path) {
-    let mut command = Command::new("mke2fs");
-    let program = ["/sbin", "/usr/sbin"].map(|folder| Path::new(folder).join("mke2fs"));
-    if let Some(path) = program.iter().find(|path| path.exists()) {
-        command = Command::new(path);
-    }
-    tool(
-        command
-            .args(["-q", "-F", "-t", "ext4", "-d"])
-            .arg(source)
-            .arg(image)
-            .arg("32M"),
-    );
+    let (source, image) = (source.to_str().unwrap(), image.to_str().unwrap());
+    testkit::mke2fs(&["-t", "ext4", "-d", source, image, "32M"]);
 }
 
 /// Makes a tree with every kind of file that this user can make.

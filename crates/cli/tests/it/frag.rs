@@ -1,8 +1,7 @@
 //! `info --frag` counts as e2freefrag and debugfs's filefrag count, on images that mke2fs made and debugfs tore up.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -30,22 +29,10 @@ fn is_there() -> bool {
     is_there
 }
 
-fn debugfs(image: &Path, script: &str) {
-    let mut child = Command::new("debugfs")
-        .args(["-w", "-f", "-"])
-        .arg(image)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(script.as_bytes())
-        .unwrap();
-    assert!(child.wait().unwrap().success());
+/// What debugfs prints for a request.
+fn asked(image: &Path, request: &str) -> String {
+    let output = testkit::debugfs(&["-R", request, image.to_str().unwrap()]);
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// An image of 24 MiB with files in one piece, holes between them, and files in many pieces within these.
@@ -57,9 +44,8 @@ fn torn(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
         std::fs::write(path, vec![b'x'; 1 + index % 40 * 1000]).unwrap();
     }
     let image = folder.join(format!("{name}.img"));
-    let mut mke2fs = Command::new("mke2fs");
-    mke2fs.args(["-q", "-F", "-d"]).arg(&source).args(options);
-    tool(mke2fs.arg(&image).arg("24M"));
+    let (from, to) = (source.to_str().unwrap(), image.to_str().unwrap());
+    testkit::mke2fs(&[&["-d", from][..], options, &[to, "24M"]].concat());
     let large = folder.join("large");
     std::fs::write(&large, vec![7; 3_000_000]).unwrap();
     let holes: String = (0..200)
@@ -71,7 +57,7 @@ fn torn(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
         .map(|index| format!("rm /dir/file{index:03}\n"))
         .collect();
     let large = large.display();
-    debugfs(
+    testkit::debugfs_script(
         &image,
         &format!("{holes}write {large} scattered\nmkdir empty\n{more}"),
     );
@@ -144,7 +130,7 @@ fn free_space_is_counted_as_e2freefrag_counts_it() {
 /// Free blocks in runs, as dumpe2fs lists them (by the first block of each cluster of `ratio` blocks), joined where one
 /// group's go on in the next.
 fn free_runs(image: &Path, ratio: u64) -> Vec<(u64, u64)> {
-    let text = tool(Command::new("dumpe2fs").arg(image));
+    let text = String::from_utf8(testkit::dumpe2fs(&[image]).stdout).unwrap();
     let lists = text
         .lines()
         .filter_map(|line| line.strip_prefix("  Free blocks: "));
@@ -191,11 +177,7 @@ fn files_have_as_many_extents_as_debugfs_says() {
     let folder = tempfile::tempdir().unwrap();
     for (name, options) in PROFILES {
         let image = torn(folder.path(), name, options);
-        let theirs = tool(
-            Command::new("debugfs")
-                .args(["-R", "filefrag -r /"])
-                .arg(&image),
-        );
+        let theirs = asked(&image, "filefrag -r /");
         let counts: Vec<u64> = theirs
             .lines()
             .filter_map(|line| line.split_once(": ")?.1.strip_suffix(" contiguous extents"))
@@ -217,11 +199,7 @@ fn files_have_as_many_extents_as_debugfs_says() {
             "{name}\n{theirs}"
         );
         assert!(of("worst") > 3, "the large file lies in the holes");
-        let scattered = tool(
-            Command::new("debugfs")
-                .args(["-R", "stat /scattered"])
-                .arg(&image),
-        );
+        let scattered = asked(&image, "stat /scattered");
         let inode = format!("Inode: {} ", files["worst_inode"]);
         assert!(scattered.starts_with(&inode), "{name}: {scattered}");
         assert_eq!(frag["left_out"], 0, "{name}");
@@ -278,11 +256,7 @@ fn an_image_with_changes_in_its_journal_is_counted_as_e2fsck_leaves_it() {
         "the image was changed"
     );
     assert_ne!(dirty, before);
-    let replayed = Command::new("e2fsck")
-        .args(["-p", "-E", "journal_only"])
-        .arg(&image)
-        .output()
-        .unwrap();
+    let replayed = testkit::e2fsck_with(&["-p", "-E", "journal_only"], &image);
     assert!(replayed.status.code() <= Some(1), "{replayed:?}");
     assert_eq!(dirty, frag(&image));
 }

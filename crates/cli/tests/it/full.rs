@@ -6,7 +6,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::fixture::{error, lanefs, ok, tool};
+use testkit::SmallDisk;
+
+use crate::fixture::{error, lanefs, ok};
 
 const MIB: u64 = 1 << 20;
 
@@ -71,45 +73,22 @@ fn prepare(folder: &Path) {
     fs::write(path("script"), script).unwrap();
 }
 
-/// A small disk of the host that is full but for what the image has.
-struct Disk(PathBuf);
-
-impl Disk {
-    fn new(at: &Path, mebibytes: u64) -> Disk {
-        fs::create_dir(at).unwrap();
-        let size = format!("size={mebibytes}m");
-        tool(
-            Command::new("mount")
-                .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
-                .arg(at),
-        );
-        Disk(at.to_path_buf())
-    }
-
-    fn fill(&self) {
-        let filler = fs::File::create(self.0.join("filler")).unwrap();
-        let block = [1; 4096];
-        let mut at = 0;
-        while std::os::unix::fs::FileExt::write_at(&filler, &block, at).is_ok() {
-            at += 4096;
-        }
-    }
-
-    fn remount(&self, how: &str) {
-        let how = format!("remount,{how}");
-        tool(Command::new("mount").args(["-o", &how]).arg(&self.0));
-    }
+/// The file in a disk that takes the room which the image leaves.
+fn filler(disk: &Path) -> PathBuf {
+    disk.join("filler")
 }
 
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).output();
+fn fill(disk: &Path) {
+    let filler = fs::File::create(filler(disk)).unwrap();
+    let block = [1; 4096];
+    let mut at = 0;
+    while std::os::unix::fs::FileExt::write_at(&filler, &block, at).is_ok() {
+        at += 4096;
     }
 }
 
 /// Gives a sparse image its bytes back, and the disk the room that it then has.
 fn restore(image: &Path, bytes: &[u8]) {
-    let disk = Disk(image.parent().unwrap().to_path_buf());
     fs::remove_file(image).unwrap();
     let file = fs::File::create(image).unwrap();
     file.set_len(bytes.len() as u64).unwrap();
@@ -118,9 +97,7 @@ fn restore(image: &Path, bytes: &[u8]) {
             std::os::unix::fs::FileExt::write_all_at(&file, part, number as u64 * 4096).unwrap();
         }
     }
-    disk.fill();
-    // It stays mounted.
-    std::mem::forget(disk);
+    fill(image.parent().unwrap());
 }
 
 /// Runs each command, which must fail and leave the image as it is; all that was otherwise.
@@ -155,21 +132,18 @@ fn a_full_or_read_only_disk_of_the_host_leaves_every_image_as_it_was() {
     }
     let folder = tempfile::tempdir().unwrap();
     prepare(folder.path());
-    let disk = Disk::new(&folder.path().join("disk"), 24);
-    let image = disk.0.join("image");
+    let at = folder.path().join("disk");
+    fs::create_dir(&at).unwrap();
+    let disk = SmallDisk::mount(&at, "24m").unwrap();
+    let image = at.join("image");
     let options: [&[&str]; 2] = [&["-t", "ext4", "-b", "4096"], &["-t", "ext2", "-b", "1024"]];
     for kind in options {
-        let _ = fs::remove_file(disk.0.join("filler"));
+        let _ = fs::remove_file(filler(&at));
         let _ = fs::remove_file(&image);
         let source = folder.path().join("root");
-        let mut mke2fs = Command::new("mke2fs");
-        let mke2fs = mke2fs
-            .args(["-q", "-F", "-m", "0"])
-            .args(kind)
-            .arg("-d")
-            .arg(source);
-        tool(mke2fs.arg(&image).arg("48M"));
-        disk.fill();
+        let (from, to) = (source.to_str().unwrap(), image.to_str().unwrap());
+        testkit::mke2fs(&[&["-m", "0"][..], kind, &["-d", from, to, "48M"]].concat());
+        fill(&at);
         // Without a journal most changes stay in blocks that the image has.
         let may_succeed = match kind.contains(&"ext2") {
             true => WRITING,
@@ -177,9 +151,9 @@ fn a_full_or_read_only_disk_of_the_host_leaves_every_image_as_it_was() {
         };
         let wrong = violations(&image, folder.path(), may_succeed);
         assert!(wrong.is_empty(), "{kind:?}, full:\n{}", wrong.join("\n"));
-        disk.remount("ro");
+        disk.remount("ro").unwrap();
         let wrong = violations(&image, folder.path(), &[]);
-        disk.remount("rw");
+        disk.remount("rw").unwrap();
         assert!(
             wrong.is_empty(),
             "{kind:?}, read-only:\n{}",
@@ -196,12 +170,7 @@ fn a_limit_of_file_sizes_leaves_the_image_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
     prepare(folder.path());
     let image = folder.path().join("image");
-    tool(
-        Command::new("mke2fs")
-            .args(["-q", "-F", "-t", "ext4"])
-            .arg(&image)
-            .arg("48M"),
-    );
+    testkit::mke2fs(&["-t", "ext4", image.to_str().unwrap(), "48M"]);
     let before = fs::read(&image).unwrap();
     let program = lanefs().get_program().to_owned();
     for line in [

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use testkit::{have, run, skip};
+use testkit::{have, skip};
 
 const PROFILES: &[(&str, &[&str])] = &[
     ("ext2", &["-t", "ext2", "-b", "1024"]),
@@ -52,10 +52,7 @@ impl Images {
             .set_len(32 << 20)
             .unwrap();
         let paths = [image.to_str().unwrap(), source.to_str().unwrap()];
-        run(
-            "mke2fs",
-            &[&["-q", "-F", "-d", paths[1]], options, &[paths[0]]].concat(),
-        );
+        testkit::mke2fs(&[&["-d", paths[1]], options, &[paths[0]]].concat());
         image
     }
 }
@@ -80,7 +77,7 @@ fn text(path: &Path) -> &str {
 
 /// The value of a line `name: value` of dumpe2fs.
 fn dumpe2fs(image: &Path, name: &str) -> String {
-    let output = run("dumpe2fs", &["-h", text(image)]);
+    let output = testkit::dumpe2fs(&["-h", text(image)]);
     let output = String::from_utf8(output.stdout).unwrap();
     let line = output
         .lines()
@@ -202,7 +199,7 @@ fn dump_agrees_with_debugfs() {
     for (name, options) in PROFILES {
         let image = images.make(name, options);
         let debugfs = |request: &str| {
-            let output = run("debugfs", &["-R", request, text(&image)]);
+            let output = testkit::debugfs(&["-R", request, text(&image)]);
             String::from_utf8(output.stdout).unwrap()
         };
         let stat = debugfs("stat /dir/deep/large");
@@ -265,7 +262,7 @@ fn journals_are_printed_with_their_transactions() {
     // debugfs writes a transaction of one block, and leaves it to be replayed.
     let script = images.0.path().join("script");
     std::fs::write(&script, "jo\njw -b 333 /dev/zero\njc\n").unwrap();
-    run("debugfs", &["-w", "-f", text(&script), text(&image)]);
+    testkit::debugfs(&["-w", "-f", text(&script), text(&image)]);
     let journal = stdout(&["dump", text(&image), "journal"]);
     assert!(journal.contains("for blocks 333\n"), "{journal}");
     assert!(journal.contains("commit of transaction"), "{journal}");
@@ -282,10 +279,7 @@ fn a_superblock_that_nothing_can_be_read_with_is_still_printed() {
         "unknown",
         &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"],
     );
-    run(
-        "debugfs",
-        &["-w", "-R", "ssv feature_incompat 0x80000042", text(&image)],
-    );
+    testkit::debugfs(&["-w", "-R", "ssv feature_incompat 0x80000042", text(&image)]);
     let info = lanefs(&["info", text(&image)]);
     assert_eq!(info.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&info.stderr).contains("can't read: FEATURE_I31"));

@@ -200,10 +200,7 @@ fn compare_with_view(source: &Manifest, root: &Path, image: &Path, case: &str) {
 fn debugfs(inputs: &Inputs, image: &Path, commands: &[String]) -> Vec<String> {
     let script = inputs.fixture.path("script");
     fs::write(&script, commands.join("\n") + "\n").unwrap();
-    let output = testkit::run(
-        "debugfs",
-        &["-f", script.to_str().unwrap(), image.to_str().unwrap()],
-    );
+    let output = testkit::debugfs(&["-f", script.to_str().unwrap(), image.to_str().unwrap()]);
     let text = String::from_utf8(output.stdout).unwrap();
     let answers = text.split("debugfs: ").skip(1);
     let answers = answers.map(|answer| answer.split_once('\n').map_or("", |(_, rest)| rest));

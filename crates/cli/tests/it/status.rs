@@ -226,8 +226,8 @@ fn damaged_directories_are_named_by_path_and_block() {
     std::fs::write(small.join("a/other"), "").unwrap();
     mke2fs(&small, &image);
     let name = image.to_str().unwrap();
-    testkit::run("debugfs", &["-w", "-R", "link a a/b/loop", name]);
-    testkit::run("debugfs", &["-w", "-R", "feature ^metadata_csum", name]);
+    testkit::debugfs(&["-w", "-R", "link a a/b/loop", name]);
+    testkit::debugfs(&["-w", "-R", "feature ^metadata_csum", name]);
     let mut bytes = std::fs::read(&image).unwrap();
     let at = bytes
         .windows(11)
@@ -258,15 +258,12 @@ fn damaged_directories_are_named_by_path_and_block() {
         assert!(found || command == "du", "{command} stopped");
     }
     // A single file goes by the name that it has in the image.
-    testkit::run(
-        "debugfs",
-        &[
-            "-w",
-            "-R",
-            "set_inode_field a/other i_size 1152921504606846976",
-            name,
-        ],
-    );
+    testkit::debugfs(&[
+        "-w",
+        "-R",
+        "set_inode_field a/other i_size 1152921504606846976",
+        name,
+    ]);
     let (inside, copy) = (format!("{name}:/a/other"), fixture.path("here/copy"));
     std::fs::create_dir(fixture.path("here")).unwrap();
     std::fs::write(&copy, "old").unwrap();
@@ -331,7 +328,7 @@ fn of_two_entries_with_one_name_the_first_is_extracted_and_the_other_is_reported
     std::fs::write(tree.join("below/marker-two"), "22").unwrap();
     mke2fs(&tree, &image);
     let name = image.to_str().unwrap();
-    testkit::run("debugfs", &["-w", "-R", "feature ^metadata_csum", name]);
+    testkit::debugfs(&["-w", "-R", "feature ^metadata_csum", name]);
     let mut bytes = std::fs::read(&image).unwrap();
     let place = |bytes: &[u8], name: &[u8]| bytes.windows(10).position(|window| window == name);
     let (one, two) = (place(&bytes, b"marker-one"), place(&bytes, b"marker-two"));
@@ -382,7 +379,7 @@ fn a_missing_external_journal_is_asked_for() {
     ]);
     ok(["mkfs", "-q", "-J", &format!("device={device}"), name, "64M"]);
     // The state after a crash.
-    testkit::run("debugfs", &["-w", "-R", "feature needs_recovery", name]);
+    testkit::debugfs(&["-w", "-R", "feature needs_recovery", name]);
     let output = run(["ls", name]);
     assert_eq!(output.status.code(), Some(1));
     assert!(

@@ -12,10 +12,10 @@ fn make(folder: &Path, options: &[&str]) -> std::path::PathBuf {
         .unwrap()
         .set_len(16 << 20)
         .unwrap();
-    let mut arguments = vec!["-q", "-F", "-t", "ext4"];
+    let mut arguments = vec!["-t", "ext4"];
     arguments.extend(options);
     arguments.push(path.to_str().unwrap());
-    testkit::run("mke2fs", &arguments);
+    testkit::mke2fs(&arguments);
     path
 }
 
@@ -52,7 +52,7 @@ fn what_is_changed_is_what_tune2fs_shows() {
                 "stripe_width=32",
             ],
         );
-        let shown = testkit::run("tune2fs", &["-l", path.to_str().unwrap()]);
+        let shown = testkit::tune2fs(&["-l", path.to_str().unwrap()]);
         let shown = String::from_utf8(shown.stdout).unwrap();
         let field = |name: &str| {
             let line = shown.lines().find(|line| line.starts_with(name));
@@ -124,7 +124,7 @@ fn a_journal_that_holds_something_is_replayed_first() {
     let script = folder.path().join("script");
     std::fs::write(&script, write).unwrap();
     let arguments = ["-w", "-f", script.to_str().unwrap(), path.to_str().unwrap()];
-    testkit::run("debugfs", &arguments);
+    testkit::debugfs(&arguments);
     assert_eq!(tune(&path, &["mount_count=9", "mount_count"]), "9\n");
     let image = std::fs::read(&path).unwrap();
     assert_eq!(image[15_000 * 1024..15_001 * 1024], [b'j'; 1024]);
@@ -150,7 +150,7 @@ fn an_image_that_linux_left_with_fast_commits_is_tuned_after_their_replay() {
     drop(mounted);
     tune(&crashed, &["label=after"]);
     e2fsck(&crashed);
-    let shown = testkit::run("tune2fs", &["-l", crashed.to_str().unwrap()]);
+    let shown = testkit::tune2fs(&["-l", crashed.to_str().unwrap()]);
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.contains("after"), "{shown}");
     let at = format!("{}:/file", crashed.display());
@@ -165,7 +165,7 @@ fn an_area_for_fast_commits_is_made_and_taken_away() {
     let folder = tempfile::tempdir().unwrap();
     let path = make(folder.path(), &["-b", "1024", "-J", "size=4"]);
     let shown = || {
-        let shown = testkit::run("dumpe2fs", &["-h", path.to_str().unwrap()]);
+        let shown = testkit::dumpe2fs(&["-h", path.to_str().unwrap()]);
         String::from_utf8(shown.stdout).unwrap()
     };
     assert_eq!(tune(&path, &["fast_commit"]), "off\n");

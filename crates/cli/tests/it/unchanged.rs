@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 
 use testkit::have;
 
-use crate::fixture::{error, lanefs, tool};
+use crate::fixture::{error, lanefs};
 
 const MIB: usize = 1 << 20;
 
@@ -119,24 +118,12 @@ fn a_command_that_fails_or_changes_nothing_changes_no_byte() {
         ("dirty", &["-t", "ext4", "-O", "orphan_file"]),
     ];
     for (kind, options) in kinds {
-        let mut mke2fs = std::process::Command::new("mke2fs");
         let source = folder.join("root");
-        let mke2fs = mke2fs
-            .args(["-q", "-F"])
-            .args(options)
-            .arg("-d")
-            .arg(source);
+        let (from, to) = (source.to_str().unwrap(), image.to_str().unwrap());
         let _ = fs::remove_file(&image);
-        tool(mke2fs.arg(&image).arg("24M"));
+        testkit::mke2fs(&[options, &["-d", from, to, "24M"]].concat());
         if kind == "dirty" {
-            let mut debugfs = std::process::Command::new("debugfs");
-            let request = "feature needs_recovery";
-            tool(
-                debugfs
-                    .args(["-w", "-R", request])
-                    .arg(&image)
-                    .stderr(Stdio::null()),
-            );
+            testkit::debugfs(&["-w", "-R", "feature needs_recovery", to]);
         }
         let before = fs::read(&image).unwrap();
         let mut wrong = Vec::new();
@@ -164,12 +151,7 @@ fn a_stream_that_does_not_fit_leaves_no_byte() {
     let folder = tempfile::tempdir().unwrap();
     prepare(folder.path());
     let image = folder.path().join("image");
-    tool(
-        std::process::Command::new("mke2fs")
-            .args(["-q", "-F", "-t", "ext4"])
-            .arg(&image)
-            .arg("24M"),
-    );
+    testkit::mke2fs(&["-t", "ext4", image.to_str().unwrap(), "24M"]);
     let before = fs::read(&image).unwrap();
     let full = fs::File::open(folder.path().join("full")).unwrap();
     let command = words("cp - IMAGE:/x", &image, folder.path());
@@ -185,12 +167,7 @@ fn a_tree_that_can_not_fit_is_refused_before_it_is_copied_however_large() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    tool(
-        std::process::Command::new("mke2fs")
-            .args(["-q", "-F", "-t", "ext4"])
-            .arg(&image)
-            .arg("128M"),
-    );
+    testkit::mke2fs(&["-t", "ext4", image.to_str().unwrap(), "128M"]);
     // More than waits in memory, in two files of which one fits.
     fs::create_dir(folder.path().join("tree")).unwrap();
     for name in ["tree/a", "tree/b"] {

@@ -36,7 +36,7 @@ fn can_anchor() -> bool {
 }
 
 fn is_clean(image: &Path) -> bool {
-    let header = testkit::run("dumpe2fs", &["-h", image.to_str().unwrap()]);
+    let header = testkit::dumpe2fs(&["-h", image.to_str().unwrap()]);
     !String::from_utf8_lossy(&header.stdout).contains("needs_recovery")
 }
 

@@ -14,7 +14,7 @@ const SIZE: u64 = 64 << 20;
 
 /// Whether an image's journal holds nothing.
 fn is_clean(image: &Path) -> bool {
-    let header = testkit::run("dumpe2fs", &["-h", image.to_str().unwrap()]);
+    let header = testkit::dumpe2fs(&["-h", image.to_str().unwrap()]);
     !String::from_utf8_lossy(&header.stdout).contains("needs_recovery")
 }
 
@@ -395,7 +395,7 @@ fn option_check_repairs_before_the_mount_and_refuses_what_needs_a_decision() {
     let path = image.to_str().unwrap();
     let change = |commands: &[&str]| {
         for command in commands {
-            testkit::run("debugfs", &["-w", "-R", command, path]);
+            testkit::debugfs(&["-w", "-R", command, path]);
         }
     };
     // Not marked clean, and a group's count is wrong.

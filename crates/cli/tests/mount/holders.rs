@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use testkit::{KernelMount, have, is_root, skip};
+use testkit::{KernelMount, LoopDevice, have, is_root, skip};
 
 use crate::served::{Served, can_mount, lanefs};
 
@@ -17,9 +17,9 @@ const MIB: u64 = 1 << 20;
 enum Holder {
     Served(Served),
     Mounted(KernelMount),
-    Loop(Loop),
-    Loops(Loop, Loop),
-    MountedLoop(KernelMount, Loop),
+    Loop(LoopDevice),
+    Loops(LoopDevice, LoopDevice),
+    MountedLoop(KernelMount, LoopDevice),
     Lock(File),
     Process(Process),
 }
@@ -33,23 +33,8 @@ impl Drop for Swap {
     }
 }
 
-/// A loop device, detached when dropped.
-struct Loop(String);
-
-impl Loop {
-    fn new(options: &[&str], file: &Path) -> Loop {
-        let mut losetup = Command::new("losetup");
-        let output = losetup.args(options).args(["--show", "-f"]).arg(file);
-        let output = output.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        Loop(String::from_utf8(output.stdout).unwrap().trim().to_owned())
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        testkit::run("losetup", &["-d", &self.0]);
-    }
+fn attach(options: &[&str], file: &Path) -> LoopDevice {
+    LoopDevice::over(file, options).unwrap()
 }
 
 /// A program that has the image open as its standard input and does nothing.
@@ -170,31 +155,31 @@ fn holders() -> Vec<(&'static str, bool, Hold)> {
             false,
             Box::new(|i| Holder::Mounted(KernelMount::read_only(i).unwrap())),
         ),
-        ("loop", true, Box::new(|i| Holder::Loop(Loop::new(&[], i)))),
+        ("loop", true, Box::new(|i| Holder::Loop(attach(&[], i)))),
         (
             "loop, ro",
             false,
-            Box::new(|i| Holder::Loop(Loop::new(&["-r"], i))),
+            Box::new(|i| Holder::Loop(attach(&["-r"], i))),
         ),
         (
             "loop of a part",
             true,
-            Box::new(|i| Holder::Loop(Loop::new(&["-o", "4M"], i))),
+            Box::new(|i| Holder::Loop(attach(&["-o", "4M"], i))),
         ),
         (
             "loop on loop",
             true,
             Box::new(|i| {
-                let below = Loop::new(&[], i);
-                Holder::Loops(Loop::new(&[], Path::new(&below.0)), below)
+                let below = attach(&[], i);
+                Holder::Loops(attach(&[], below.path()), below)
             }),
         ),
         (
             "Linux, by a loop device of its own",
             true,
             Box::new(|i| {
-                let device = Loop::new(&[], i);
-                let mounted = KernelMount::with(Path::new(&device.0), "rw,noinit_itable");
+                let device = attach(&[], i);
+                let mounted = KernelMount::with(device.path(), "rw,noinit_itable");
                 Holder::MountedLoop(mounted.unwrap(), device)
             }),
         ),

@@ -9,7 +9,6 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -153,11 +152,7 @@ fn check(root: &Path, promised: &[Promised], who: &str) -> usize {
 
 /// e2fsck replays the journal of a copy, and then finds nothing wrong.
 fn e2fsck_replays(copy: &Path) {
-    let output = Command::new("e2fsck")
-        .arg("-fy")
-        .arg(copy)
-        .output()
-        .unwrap();
+    let output = testkit::e2fsck_with(&["-fy"], copy);
     assert!(
         output.status.code().is_some_and(|code| code <= 1),
         "{}",

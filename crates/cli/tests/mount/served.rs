@@ -60,10 +60,10 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
 pub fn image(folder: &Path, name: &str, size: u64, options: &[&str]) -> PathBuf {
     let path = folder.join(name);
     std::fs::File::create(&path).unwrap().set_len(size).unwrap();
-    let mut arguments = vec!["-q", "-F", "-t", "ext4"];
+    let mut arguments = vec!["-t", "ext4"];
     arguments.extend(options);
     arguments.push(path.to_str().unwrap());
-    testkit::run("mke2fs", &arguments);
+    testkit::mke2fs(&arguments);
     path
 }
 

@@ -2,10 +2,10 @@
 //! clean.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use testkit::KernelMount;
+use testkit::{KernelMount, LoopDevice};
 
 use crate::served::{Served, can_mount, image, lanefs, said};
 
@@ -121,35 +121,13 @@ fn a_clean_image_is_mounted_without_its_journal() {
     assert!(said(&output).contains("e2fsck"), "{}", said(&output));
 }
 
-/// A loop device, until dropped.
-struct Loop(PathBuf);
-
-impl Loop {
-    fn over(image: &Path, options: &[&str]) -> Option<Loop> {
-        let output = Command::new("losetup")
-            .args(["-f", "--show"])
-            .args(options)
-            .arg(image)
-            .output()
-            .ok()?;
-        let name = String::from_utf8(output.stdout).ok()?;
-        output.status.success().then(|| Loop(name.trim().into()))
-    }
-
-    /// Tries to change what is on it.
-    fn touch(&self) -> Output {
-        let mut touch = lanefs();
-        let touch = touch
-            .arg("touch")
-            .arg(format!("{}:/touched", self.0.display()));
-        touch.output().unwrap()
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
-    }
+/// Tries to change the image on a loop device.
+fn touch(device: &LoopDevice) -> Output {
+    let mut touch = lanefs();
+    let touch = touch
+        .arg("touch")
+        .arg(format!("{}:/touched", device.name()));
+    touch.output().unwrap()
 }
 
 #[test]
@@ -159,17 +137,17 @@ fn a_device_that_refuses_writes_is_named_and_mounted_to_be_read() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path(), "a.img", SIZE, &[]);
-    let Some(device) = Loop::over(&image, &["-r"]) else {
+    let Ok(device) = LoopDevice::over(&image, &["-r"]) else {
         return testkit::skip("no loop device");
     };
-    let output = device.touch();
+    let output = touch(&device);
     assert_eq!(output.status.code(), Some(1));
     let text = said(&output);
     assert!(text.contains("is a read-only block device"), "{text}");
     assert!(text.contains("--setrw"), "{text}");
     let place = folder.path().join("place");
     fs::create_dir(&place).unwrap();
-    let output = mount(&device.0, "rw", &place);
+    let output = mount(device.path(), "rw", &place);
     assert!(output.status.success(), "{}", said(&output));
     assert!(
         said(&output).contains("mounted read-only"),
@@ -193,25 +171,25 @@ fn an_image_in_use_is_in_use_through_loop_devices_too() {
     };
     // The file is mounted by lanefs, and a device is made of it then.
     let served = Served::start(&image, "rw");
-    let Some(one) = Loop::over(&image, &[]) else {
+    let Ok(one) = LoopDevice::over(&image, &[]) else {
         served.unmount();
         return testkit::skip("no loop device");
     };
-    refused(one.touch(), "lanefs");
-    let listed = lanefs().arg("ls").arg(&one.0).output().unwrap();
+    refused(touch(&one), "lanefs");
+    let listed = lanefs().arg("ls").arg(one.path()).output().unwrap();
     refused(listed, "");
     served.unmount();
     // Nobody else has it now.
-    let output = one.touch();
+    let output = touch(&one);
     assert!(output.status.success(), "{}", said(&output));
     // Two devices on the same bytes, one of them mounted by lanefs, then by the kernel.
-    let served = Served::start(&one.0, "rw");
-    let two = Loop::over(&image, &[]).unwrap();
-    refused(two.touch(), "");
+    let served = Served::start(one.path(), "rw");
+    let two = LoopDevice::over(&image, &[]).unwrap();
+    refused(touch(&two), "");
     served.unmount();
     {
-        let _kernel = KernelMount::with(&one.0, "rw").unwrap();
-        refused(two.touch(), one.0.to_str().unwrap());
+        let _kernel = KernelMount::with(one.path(), "rw").unwrap();
+        refused(touch(&two), one.name());
     }
     drop(two);
     // Other bytes are another image.
@@ -219,14 +197,14 @@ fn an_image_in_use_is_in_use_through_loop_devices_too() {
     beyond.set_len(2 * SIZE).unwrap();
     drop(beyond);
     let behind = SIZE.to_string();
-    let two = Loop::over(&image, &["-o", &behind]).unwrap();
+    let two = LoopDevice::over(&image, &["-o", &behind]).unwrap();
     drop(one);
-    let one = Loop::over(&image, &["--sizelimit", &behind]).unwrap();
-    testkit::run("mke2fs", &["-q", "-t", "ext4", two.0.to_str().unwrap()]);
+    let one = LoopDevice::over(&image, &["--sizelimit", &behind]).unwrap();
+    testkit::mke2fs(&["-t", "ext4", two.name()]);
     for device in [&one, &two] {
-        let output = device.touch();
+        let output = touch(device);
         assert!(output.status.success(), "{}", said(&output));
-        testkit::e2fsck(&device.0);
+        testkit::e2fsck(device.path());
     }
 }
 
@@ -342,11 +320,7 @@ fn umount_fails_where_the_image_could_not_be_written_home() {
         // What was committed is there for who has the room.
         let copy = image.with_file_name("b.img");
         fs::rename(&image, &copy).unwrap();
-        let output = Command::new("e2fsck")
-            .args(["-fy"])
-            .arg(&copy)
-            .output()
-            .unwrap();
+        let output = testkit::e2fsck_with(&["-fy"], &copy);
         assert!(
             output.status.code().is_some_and(|code| code <= 1),
             "{output:?}"

@@ -161,8 +161,8 @@ fn a_full_disk_under_the_image_stops_the_mount_which_says_so() {
 fn corrupt(folder: &Path) -> PathBuf {
     let image = image(folder, "a.img", 64 << 20, &["-b", "4096"]);
     let path = image.to_str().unwrap();
-    testkit::run("debugfs", &["-w", "-R", "mkdir d", path]);
-    let blocks = testkit::run("debugfs", &["-R", "blocks /d", path]);
+    testkit::debugfs(&["-w", "-R", "mkdir d", path]);
+    let blocks = testkit::debugfs(&["-R", "blocks /d", path]);
     let block: u64 = String::from_utf8_lossy(&blocks.stdout)
         .trim()
         .parse()

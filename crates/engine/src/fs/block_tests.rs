@@ -33,9 +33,9 @@ fn image() -> Option<Vec<u8>> {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(6 << 20).unwrap();
     let path = file.path().to_str().unwrap();
-    let options = "-q -F -t ext4 -O ^resize_inode,^meta_bg -b 1024 -g 256 -N 192 -J size=1";
+    let options = "-t ext4 -O ^resize_inode,^meta_bg -b 1024 -g 256 -N 192 -J size=1";
     let arguments: Vec<&str> = options.split(' ').chain([path]).collect();
-    testkit::run("mke2fs", &arguments);
+    testkit::mke2fs(&arguments);
     Some(std::fs::read(path).unwrap())
 }
 
@@ -195,11 +195,7 @@ impl<'a> Worker<'a> {
 fn judge(device: &CowDevice) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), device.bytes()).unwrap();
-    let output = std::process::Command::new("e2fsck")
-        .arg("-fn")
-        .arg(file.path())
-        .output()
-        .unwrap();
+    let output = testkit::e2fsck_with(&["-fn"], file.path());
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(testkit::found_nothing(&output), "{said}");
 }

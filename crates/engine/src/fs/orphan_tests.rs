@@ -4,8 +4,6 @@
 //! Judged by e2fsck, which may replay the journal and finish orphans, but must find nothing else to do: an inode with
 //! no name and no entry would be one; and by what a mount finds.
 
-use std::process::Command;
-
 use device::BlockDevice;
 use simulate::{CowDevice, Cut, Cuts, Recorder};
 use sync::schedule::{self, SchedulePlan};
@@ -54,10 +52,10 @@ fn image(options: &str, has_large: bool) -> Option<Vec<u8>> {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(12 << 20).unwrap();
     let path = file.path().to_str().unwrap();
-    let mut arguments = vec!["-q", "-F", "-t", "ext4", "-N", "256"];
+    let mut arguments = vec!["-t", "ext4", "-N", "256"];
     arguments.extend(options.split(' '));
     arguments.push(path);
-    testkit::run("mke2fs", &arguments);
+    testkit::mke2fs(&arguments);
     let bytes = std::fs::read(path).unwrap();
     let device = Arc::new(CowDevice::new(bytes.into()));
     let fs = open(&device);
@@ -78,8 +76,7 @@ fn image(options: &str, has_large: bool) -> Option<Vec<u8>> {
 fn e2fsck(state: &CowDevice, options: &str, cut: Cut) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), state.bytes()).unwrap();
-    let mut command = Command::new("e2fsck");
-    let output = command.arg(options).arg(file.path()).output().unwrap();
+    let output = testkit::e2fsck_with(&[options], file.path());
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.code().unwrap() <= 1, "{cut}: {text}");
     text

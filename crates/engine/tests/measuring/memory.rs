@@ -54,10 +54,8 @@ fn populate(path: &Path) {
         .set_len(8 << 30)
         .unwrap();
     let image = path.to_str().unwrap();
-    let arguments = [
-        "-q", "-F", "-t", "ext4", "-b", "4096", "-N", "2100000", image,
-    ];
-    testkit::run("mke2fs", &arguments);
+    let arguments = ["-t", "ext4", "-b", "4096", "-N", "2100000", image];
+    testkit::mke2fs(&arguments);
     let fs = open(path, &MountOptions::default());
     for directory in 0..DIRECTORIES {
         let name = format!("directory-{directory}");

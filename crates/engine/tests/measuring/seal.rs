@@ -33,7 +33,7 @@ fn image() -> Option<Arc<MemoryDevice>> {
         "4096",
         path.to_str().unwrap(),
     ];
-    testkit::run("mke2fs", &arguments);
+    testkit::mke2fs(&arguments);
     let bytes = std::fs::read(&path).unwrap();
     let device = MemoryDevice::new(bytes.len() as u64);
     for (at, piece) in (0..).step_by(1 << 16).zip(bytes.chunks(1 << 16)) {

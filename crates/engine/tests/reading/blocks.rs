@@ -23,7 +23,7 @@ fn inodes_of(image: &Image, paths: &[PathBuf]) -> Vec<Ino> {
         script.path().to_str().unwrap(),
         image.path().to_str().unwrap(),
     );
-    let output = testkit::run("debugfs", &["-f", script, path]);
+    let output = testkit::debugfs(&["-f", script, path]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let lines = text.lines().filter_map(|line| line.strip_prefix("Inode "));
     let numbers = lines.map(|line| line.split_whitespace().next().unwrap().parse().unwrap());

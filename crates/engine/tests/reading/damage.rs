@@ -122,11 +122,11 @@ fn encrypted_and_verity_files_are_said_to_be_so() {
     let (file, link) = (ino("/file"), ino("/link"));
     let mut contents = [0; 20];
     assert_eq!(image.open().read(file, 0, &mut contents).unwrap(), 8);
-    testkit::run("debugfs", &["-w", "-R", "sif /file flags 0x180000", &path]);
+    testkit::debugfs(&["-w", "-R", "sif /file flags 0x180000", &path]);
     let error = image.open().read(file, 0, &mut contents).unwrap_err();
     assert!(matches!(error, Error::Unsupported(what) if what.contains("verity")));
-    testkit::run("debugfs", &["-w", "-R", "sif /file flags 0x80800", &path]);
-    testkit::run("debugfs", &["-w", "-R", "sif /link flags 0x800", &path]);
+    testkit::debugfs(&["-w", "-R", "sif /file flags 0x80800", &path]);
+    testkit::debugfs(&["-w", "-R", "sif /link flags 0x800", &path]);
     let fs = image.open();
     assert!(matches!(
         fs.read(file, 0, &mut contents),

@@ -20,10 +20,10 @@ impl Image {
         let path = directory.path().join("image");
         let file = std::fs::File::create(&path).unwrap();
         file.set_len(mebibytes << 20).unwrap();
-        let mut all: Vec<&str> = vec!["-q", "-F"];
+        let mut all: Vec<&str> = Vec::new();
         all.extend(arguments.split_whitespace());
         all.push(path.to_str().unwrap());
-        testkit::run("mke2fs", &all);
+        testkit::mke2fs(&all);
         Image {
             _directory: directory,
             path,
@@ -54,7 +54,7 @@ impl Image {
 
     /// What debugfs answers to one request.
     pub fn debugfs(&self, request: &str) -> String {
-        let output = testkit::run("debugfs", &["-R", request, self.path.to_str().unwrap()]);
+        let output = testkit::debugfs(&["-R", request, self.path.to_str().unwrap()]);
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 }

@@ -34,11 +34,11 @@ fn huge(directory: &Path) -> Option<PathBuf> {
     let few = "sparse_super2,^sparse_super,^resize_inode";
     let once = "lazy_itable_init=1,nodiscard,num_backup_sb=0";
     let image = path.to_str().unwrap();
-    let arguments = ["-q", "-F", "-t", "ext4", "-b", "4096", "-G", "65536"];
+    let arguments = ["-t", "ext4", "-b", "4096", "-G", "65536"];
     let more = [
         "-N", "2228224", "-J", "size=8", "-O", few, "-E", once, image,
     ];
-    testkit::run("mke2fs", &[&arguments[..], &more].concat());
+    testkit::mke2fs(&[&arguments[..], &more].concat());
     Some(path)
 }
 
@@ -54,7 +54,7 @@ fn make_old_file(path: &Path) -> Ino {
     let image = path.to_str().unwrap();
     let zeroed = (0..3).map(|word| format!("set_inode_field old block[{word}] 0"));
     for command in zeroed.chain(["set_inode_field old flags 0".to_owned()]) {
-        testkit::run("debugfs", &["-w", "-R", &command, image]);
+        testkit::debugfs(&["-w", "-R", &command, image]);
     }
     ino
 }

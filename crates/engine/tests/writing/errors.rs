@@ -33,7 +33,7 @@ fn broken() -> Option<Vec<u8>> {
     let path = directory.path().join("image");
     testkit::write_image(&path, &device.bytes());
     let path = path.to_str().unwrap();
-    testkit::run("debugfs", &["-w", "-R", "sif one block[5] 1", path]);
+    testkit::debugfs(&["-w", "-R", "sif one block[5] 1", path]);
     Some(testkit::read_image(path.as_ref()))
 }
 
@@ -99,7 +99,7 @@ fn the_kernel_sees_it(image: &[u8]) {
     let path = directory.path().join("image");
     testkit::write_image(&path, image);
     if testkit::have("dumpe2fs") {
-        let output = testkit::run("dumpe2fs", &["-h", path.to_str().unwrap()]);
+        let output = testkit::dumpe2fs(&["-h", path.to_str().unwrap()]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         for expected in ["clean with errors", "FS Error count:           2", "lanefs"] {
             assert!(text.contains(expected), "{expected}: {text}");

@@ -38,10 +38,10 @@ impl Linux {
         let directory = tempfile::tempdir().unwrap();
         let image = directory.path().join("live.img");
         File::create(&image).unwrap().set_len(mib << 20).unwrap();
-        let options = ["-q", "-F", "-t", "ext4", "-J", journal];
+        let options = ["-t", "ext4", "-J", journal];
         let mut arguments = options.to_vec();
         arguments.extend(["-O", features, "-b", block_bytes, image.to_str().unwrap()]);
-        testkit::run("mke2fs", &arguments);
+        testkit::mke2fs(&arguments);
         let mounted = KernelMount::with(&image, "loop").unwrap();
         let root = mounted.path();
         fs::create_dir(root.join("dir")).unwrap();

@@ -38,7 +38,7 @@ fn has_feature(image: &[u8]) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     testkit::write_image(&path, image);
-    let told = testkit::run("dumpe2fs", &["-h", path.to_str().unwrap()]);
+    let told = testkit::dumpe2fs(&["-h", path.to_str().unwrap()]);
     String::from_utf8_lossy(&told.stdout).contains(" ext_attr ")
 }
 

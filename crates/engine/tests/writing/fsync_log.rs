@@ -72,11 +72,7 @@ pub fn by_lanefs(cut: &CowDevice, directory: &Path) -> Manifest {
 fn by_e2fsck(cut: &CowDevice, directory: &Path) -> Manifest {
     let path = directory.join("e2fsck.img");
     fs::write(&path, cut.bytes()).unwrap();
-    let replay = std::process::Command::new("e2fsck")
-        .arg("-fy")
-        .arg(&path)
-        .output()
-        .unwrap();
+    let replay = testkit::e2fsck_with(&["-fy"], &path);
     let text = String::from_utf8_lossy(&replay.stdout);
     assert!(replay.status.code() < Some(2), "{text}");
     // What it may mend: bitmaps and counts. Nothing is lost, found or cut.

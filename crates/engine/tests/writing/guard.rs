@@ -1,8 +1,6 @@
 //! Files whose maps name the file system's own blocks, or blocks that are free, and inodes that the bitmap has as free:
 //! every change of them is refused by name, and e2fsck finds of the image what it found before.
 
-use std::path::Path;
-use std::process::Command;
 
 use device::BlockDevice;
 use lanefs_engine::{Allocate, Error, Ino, InodeFs, NewInode};
@@ -31,7 +29,7 @@ fn debugfs(image: &[u8], commands: &[String]) -> Option<Vec<u8>> {
     testkit::write_image(&path, image);
     std::fs::write(&script, commands.join("\n") + "\n").unwrap();
     let paths = [script.to_str().unwrap(), path.to_str().unwrap()];
-    testkit::run("debugfs", &["-w", "-f", paths[0], paths[1]]);
+    testkit::debugfs(&["-w", "-f", paths[0], paths[1]]);
     Some(testkit::read_image(&path))
 }
 
@@ -40,8 +38,7 @@ fn complaints(image: &[u8]) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     testkit::write_image(&path, image);
-    let fsck = |path: &Path| Command::new("e2fsck").arg("-fn").arg(path).output();
-    let output = fsck(&path).unwrap();
+    let output = testkit::e2fsck_with(&["-fn"], &path);
     let text = String::from_utf8_lossy(&output.stdout);
     let name = path.to_str().unwrap();
     text.lines()

@@ -28,13 +28,13 @@ pub fn make(options: &[&str], size: u64) -> Option<Vec<u8>> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     std::fs::File::create(&path).unwrap().set_len(size).unwrap();
-    let mut arguments = vec!["-q", "-F"];
+    let mut arguments = Vec::new();
     if !options.contains(&"-t") {
         arguments.extend(["-t", "ext4"]);
     }
     arguments.extend(options);
     arguments.push(path.to_str().unwrap());
-    testkit::run("mke2fs", &arguments);
+    testkit::mke2fs(&arguments);
     Some(testkit::read_image(&path))
 }
 
@@ -103,11 +103,7 @@ fn with_file(state: &CowDevice, work: impl FnOnce(&Path)) {
 /// e2fsck finds nothing wrong with an image that lanefs recovered and closed.
 pub fn e2fsck(state: &CowDevice, cut: Cut) {
     with_file(state, |path| {
-        let output = std::process::Command::new("e2fsck")
-            .arg("-fn")
-            .arg(path)
-            .output()
-            .unwrap();
+        let output = testkit::e2fsck_with(&["-fn"], path);
         assert!(
             testkit::found_nothing(&output),
             "{cut}: {}",
@@ -128,11 +124,7 @@ pub fn has_torn_superblock(state: &CowDevice) -> bool {
 fn kernel_like_e2fsck(state: &CowDevice, cut: Cut) {
     with_file(state, |path| {
         let run = |option: &str| {
-            std::process::Command::new("e2fsck")
-                .args(["-f", option])
-                .arg(path)
-                .output()
-                .unwrap()
+            testkit::e2fsck_with(&["-f", option], path)
         };
         let replayed = run("-p");
         assert!(
@@ -163,11 +155,7 @@ pub fn finish(image: &[u8], work: impl FnOnce(InodeFs)) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     testkit::write_image(&path, &bytes);
-    let output = std::process::Command::new("e2fsck")
-        .arg("-fn")
-        .arg(&path)
-        .output()
-        .unwrap();
+    let output = testkit::e2fsck_with(&["-fn"], &path);
     assert!(
         testkit::found_nothing(&output),
         "{}",

@@ -416,11 +416,7 @@ impl Shared {
 
     fn replayed_by_e2fsck(&self, shown: &Manifest, what: &str) {
         self.lend();
-        let output = std::process::Command::new("e2fsck")
-            .args(["-f", "-p"])
-            .arg(&self.path)
-            .output()
-            .unwrap();
+        let output = testkit::e2fsck_with(&["-f", "-p"], &self.path);
         assert!(
             output.status.code().is_some_and(|code| code <= 1),
             "{what}: {output:?}"

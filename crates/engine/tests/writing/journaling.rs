@@ -412,11 +412,7 @@ fn a_cut_without_a_journal_leaves_no_file_with_anothers_data() {
             seed: number as u64 % 4,
         };
         std::fs::write(&path, cuts.state(cut).bytes()).unwrap();
-        let output = std::process::Command::new("e2fsck")
-            .args(["-f", "-y"])
-            .arg(&path)
-            .output()
-            .unwrap();
+        let output = testkit::e2fsck_with(&["-f", "-y"], &path);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(
             output.status.code().is_some_and(|code| code <= 1),

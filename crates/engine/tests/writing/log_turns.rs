@@ -2,7 +2,6 @@
 //! anew: whatever a cut leaves, what each of them was promised is there, by lanefs's replay and e2fsck's.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
 use lanefs_engine::{Ino, InodeFs};
 use simulate::{CowDevice, Cut, Cuts, Event, JournalPlace, Recorder, SlowFlush};
@@ -151,8 +150,8 @@ fn e2fsck(bytes: Vec<u8>, option: &str) -> (std::process::Output, Vec<u8>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     testkit::write_image(&path, &bytes);
-    let output = Command::new("e2fsck").arg(option).arg(&path).output();
-    (output.unwrap(), testkit::read_image(&path))
+    let output = testkit::e2fsck_with(&[option], &path);
+    (output, testkit::read_image(&path))
 }
 
 /// Where the journal's blocks are.

@@ -3,7 +3,6 @@
 //! afterwards the same number of blocks is free, and e2fsck finds nothing wrong.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use device::BlockDevice;
 use lanefs_engine::{Allocate, Ino, InodeFs, NewInode, RenameFlag};
@@ -44,24 +43,6 @@ struct Crafted {
     script: String,
 }
 
-fn debugfs(image: &Path, script: &str) -> String {
-    use std::io::Write;
-    let mut child = Command::new("debugfs")
-        .args(["-w", "-f", "-"])
-        .arg(image)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    let script = script.to_owned();
-    let writer = std::thread::spawn(move || input.write_all(script.as_bytes()).unwrap());
-    let output = child.wait_with_output().unwrap();
-    writer.join().unwrap();
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// Runs `work` on an image in a file, and gives what is there then.
 fn in_file<T>(image: &[u8], work: impl FnOnce(&Path) -> T) -> (Vec<u8>, T) {
     let directory = tempfile::tempdir().unwrap();
@@ -73,7 +54,9 @@ fn in_file<T>(image: &[u8], work: impl FnOnce(&Path) -> T) -> (Vec<u8>, T) {
 
 /// The numbers that debugfs answers to a request.
 fn numbers(image: &[u8], request: &str) -> Vec<u32> {
-    let (_, answer) = in_file(image, |path| debugfs(path, &format!("{request}\n")));
+    let (_, answer) = in_file(image, |path| {
+        testkit::debugfs_script(path, &format!("{request}\n"))
+    });
     let lines = answer.lines().filter(|line| !line.starts_with("debugfs"));
     lines
         .flat_map(str::split_whitespace)
@@ -132,7 +115,9 @@ impl Crafted {
 
     /// Lets a file's space be what it was and these blocks more.
     fn add_blocks(&mut self, name: &str, blocks: usize) {
-        let (_, answer) = in_file(&self.bytes, |path| debugfs(path, &format!("stat {name}\n")));
+        let (_, answer) = in_file(&self.bytes, |path| {
+            testkit::debugfs_script(path, &format!("stat {name}\n"))
+        });
         let (_, count) = answer.split_once("Blockcount: ").unwrap();
         let count: usize = count.split_whitespace().next().unwrap().parse().unwrap();
         let count = count + blocks * self.block_bytes / 512;
@@ -228,7 +213,10 @@ impl Crafted {
             let sectors = size / 512;
             self.script += &format!("sif {name} size {size}\nsif {name} blocks {sectors}\n");
         }
-        in_file(&self.bytes, |path| debugfs(path, &self.script)).0
+        in_file(&self.bytes, |path| {
+            testkit::debugfs_script(path, &self.script)
+        })
+        .0
     }
 }
 
@@ -331,7 +319,7 @@ const NEW_DIRECTORY: NewInode = NewInode {
 /// The counts of free blocks and inodes that an image records.
 fn free(image: &[u8]) -> (String, String) {
     let (_, output) = in_file(image, |path| {
-        testkit::run("dumpe2fs", &["-h", path.to_str().unwrap()])
+        testkit::dumpe2fs(&["-h", path.to_str().unwrap()])
     });
     let text = String::from_utf8(output.stdout).unwrap();
     let of = |label| {
@@ -510,7 +498,7 @@ fn they_are_freed_with_orphans_too() {
             next = ino.0;
         }
         script += &format!("ssv last_orphan {next}\n");
-        let (cut, _) = in_file(&image, |path| debugfs(path, &script));
+        let (cut, _) = in_file(&image, |path| testkit::debugfs_script(path, &script));
         compare_recovery(&cut, &format!("{label} cut"));
         // Without a journal the kernel keeps no orphans.
         if options.contains(&"ext2") {

@@ -4,7 +4,6 @@
 //! Cuts and schedules around a file that is full: `src/fs/orphan_tests.rs`.
 
 use std::path::Path;
-use std::process::Command;
 
 use device::{BlockDevice, CountedDevice, MemoryDevice};
 use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode, OrphanForm};
@@ -129,11 +128,7 @@ fn with_orphans_in_slots_and_on_the_list(options: &[&str]) -> Option<Left> {
 }
 
 fn e2fsck(path: &Path, options: &[&str]) -> (i32, String) {
-    let output = Command::new("e2fsck")
-        .args(options)
-        .arg(path)
-        .output()
-        .unwrap();
+    let output = testkit::e2fsck_with(options, path);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     (output.status.code().unwrap(), text)
 }
@@ -141,7 +136,7 @@ fn e2fsck(path: &Path, options: &[&str]) -> (i32, String) {
 /// What the superblock counts free, after e2fsck agreed with it.
 fn free_inodes(path: &Path) -> u64 {
     testkit::e2fsck(path);
-    let output = testkit::run("dumpe2fs", &["-h", path.to_str().unwrap()]);
+    let output = testkit::dumpe2fs(&["-h", path.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find(|line| line.starts_with("Free inodes:"));
     line.unwrap()["Free inodes:".len()..]
@@ -403,7 +398,7 @@ fn the_orphan_files_inode_is_not_reached_by_a_name() {
     let path = directory.path().join("image");
     testkit::write_image(&path, &image);
     let request = format!("ln <{}> bad", own.0);
-    testkit::run("debugfs", &["-w", "-R", &request, path.to_str().unwrap()]);
+    testkit::debugfs(&["-w", "-R", &request, path.to_str().unwrap()]);
     let (_, fs) = opened(&testkit::read_image(&path));
     let ino = fs.lookup(Ino::ROOT, b"bad").unwrap_or(own);
     let outcomes = [

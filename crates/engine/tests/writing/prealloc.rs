@@ -45,7 +45,7 @@ fn pieces(device: &Arc<CowDevice>, names: &[String]) -> Vec<u64> {
     testkit::write_image(&path, &device.bytes());
     let of = |path: &Path, name: &String| {
         let request = format!("filefrag /{name}");
-        let output = testkit::run("debugfs", &["-R", &request, path.to_str().unwrap()]);
+        let output = testkit::debugfs(&["-R", &request, path.to_str().unwrap()]);
         let text = String::from_utf8(output.stdout).unwrap();
         let count = text.split(": ").nth(1).unwrap();
         count.split_whitespace().next().unwrap().parse().unwrap()

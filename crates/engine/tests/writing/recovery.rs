@@ -118,11 +118,7 @@ fn by_e2fsck(state: &CowDevice, cut: Cut) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     testkit::write_image(&path, &state.bytes());
-    let output = std::process::Command::new("e2fsck")
-        .args(["-f", "-p"])
-        .arg(&path)
-        .output()
-        .unwrap();
+    let output = testkit::e2fsck_with(&["-f", "-p"], &path);
     let status = output.status.code();
     assert!(status.is_some_and(|code| code <= 1), "{cut}: {output:?}");
     testkit::e2fsck(&path);

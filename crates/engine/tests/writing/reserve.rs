@@ -457,10 +457,10 @@ fn tables_that_were_not_zeroed_are_made_readable_before_numbers_are_given_out() 
     let path = directory.path().join("image");
     for form in FORMS {
         std::fs::write(&path, vec![0xa5; 24 << 20]).unwrap();
-        let options = ["-q", "-F", "-t", "ext4", "-b", "1024", "-N", "6144", "-E"];
+        let options = ["-t", "ext4", "-b", "1024", "-N", "6144", "-E"];
         let lazy = "nodiscard,lazy_itable_init=1,lazy_journal_init=0";
         let arguments = [&options[..], &[lazy, path.to_str().unwrap()]].concat();
-        testkit::run("mke2fs", &arguments);
+        testkit::mke2fs(&arguments);
         let device = device(&testkit::read_image(&path));
         let fs = open(&device, form);
         let top = directories(&fs, 40);

@@ -109,11 +109,7 @@ fn an_abort_is_on_record_for_who_opens_the_image_next() {
         // e2fsck takes it for what it is, and so does lanefs.
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), &left).unwrap();
-        let path = file.path().to_str().unwrap();
-        let output = std::process::Command::new("e2fsck")
-            .args(["-y", path])
-            .output()
-            .unwrap();
+        let output = testkit::e2fsck_with(&["-y"], file.path());
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(
             text.contains("contains a file system with errors"),

@@ -116,7 +116,7 @@ fn an_area_that_tune2fs_made_is_used() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     testkit::write_image(&path, &image);
-    testkit::run("tune2fs", &["-O", "fast_commit", path.to_str().unwrap()]);
+    testkit::tune2fs(&["-O", "fast_commit", path.to_str().unwrap()]);
     let device = device(testkit::read_image(&path));
     assert_eq!(fsynced(&device, "file"), 1);
 }
@@ -150,7 +150,7 @@ fn asking_again_for_an_area_that_has_no_room_makes_it_or_says_why_not() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         testkit::write_image(&path, &image);
-        testkit::run("tune2fs", &["-O", "fast_commit", path.to_str().unwrap()]);
+        testkit::tune2fs(&["-O", "fast_commit", path.to_str().unwrap()]);
         let image = testkit::read_image(&path);
         let device = device(image.clone());
         match set_area(&shared(&device), true) {

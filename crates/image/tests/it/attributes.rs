@@ -5,7 +5,6 @@ use std::fs;
 use lanefs_image::BuildOptions;
 use mkfs::Options;
 use rustix::fs::{XattrFlags, lsetxattr};
-use testkit::run;
 
 use crate::tree::{build_image, judge, noise, try_build};
 
@@ -31,7 +30,7 @@ fn equal_sets_share_blocks_of_at_most_1024_references() {
         .step_by(100)
         .map(|number| {
             let image = output.to_str().unwrap();
-            let stat = run("debugfs", &["-R", &format!("stat /f{number}"), image]).stdout;
+            let stat = testkit::debugfs(&["-R", &format!("stat /f{number}"), image]).stdout;
             let stat = String::from_utf8_lossy(&stat).into_owned();
             let acl = stat.split("File ACL: ").nth(1).unwrap();
             acl.split_whitespace().next().unwrap().to_string()
@@ -60,10 +59,7 @@ fn a_lost_found_that_no_source_has_gets_its_label() {
     testkit::e2fsck(&output);
     let image = output.to_str().unwrap();
     let label = |path: &str| {
-        let text = run(
-            "debugfs",
-            &["-R", &format!("ea_get {path} security.selinux"), image],
-        );
+        let text = testkit::debugfs(&["-R", &format!("ea_get {path} security.selinux"), image]);
         String::from_utf8_lossy(&text.stdout).into_owned()
     };
     let found = label("/lost+found");

@@ -152,16 +152,12 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
     let options = source_of(scratch.path(), 8 << 20);
     let full = scratch.path().join("full");
     fs::create_dir(&full).unwrap();
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"])
-        .arg(&full)
-        .status();
-    if !mounted.is_ok_and(|status| status.success()) {
+    let Ok(disk) = testkit::SmallDisk::mount(&full, "4m") else {
         return testkit::skip("tmpfs can't be mounted");
-    }
+    };
     let result = try_build(&options, &full.join("x.img"));
     let left = names(&full);
-    testkit::run("umount", &[full.to_str().unwrap()]);
+    drop(disk);
     let error = result.unwrap_err().to_string();
     assert!(error.contains("No space left"), "{error}");
     assert!(left.is_empty(), "{left:?}");

@@ -63,7 +63,7 @@ fn the_smallest_image_has_its_journal_in_every_block_size() {
         };
         build_image(&build, &output);
         testkit::e2fsck(&output);
-        let said = testkit::run("dumpe2fs", &["-h", output.to_str().unwrap()]).stdout;
+        let said = testkit::dumpe2fs(&["-h", output.to_str().unwrap()]).stdout;
         let said = String::from_utf8(said).unwrap();
         assert!(said.contains("has_journal"), "blocks of {block}: {said}");
     }
@@ -153,9 +153,8 @@ fn a_block_device_is_written_in_place_whatever_it_held() {
     std::fs::create_dir(&source).unwrap();
     make_tree(&source, false);
     std::fs::write(&file, crate::tree::noise(100 << 20, 9)).unwrap();
-    let found = testkit::run("losetup", &["-f", "--show", file.to_str().unwrap()]).stdout;
-    let device = String::from_utf8(found).unwrap().trim().to_string();
-    let result = std::panic::catch_unwind(|| {
+    let device = testkit::LoopDevice::over(&file, &[]).unwrap();
+    {
         for (features, lazy) in [("", true), ("", false), ("^metadata_csum", true)] {
             let options = Options {
                 lazy_itable_init: lazy,
@@ -166,12 +165,8 @@ fn a_block_device_is_written_in_place_whatever_it_held() {
                 size: Size::Auto(Extra::Percent(50)),
                 ..BuildOptions::from_directory(&source)
             };
-            build_image(&options, device.as_ref());
-            judge(&source, device.as_ref(), false);
+            build_image(&options, device.path());
+            judge(&source, device.path(), false);
         }
-    });
-    testkit::run("losetup", &["-d", &device]);
-    if let Err(panic) = result {
-        std::panic::resume_unwind(panic);
     }
 }

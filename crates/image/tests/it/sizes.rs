@@ -213,11 +213,7 @@ fn the_owner_of_the_root_is_the_one_asked_for() {
     options.mkfs.root_owner = Some((1234, 5678));
     build_image(&options, &output);
     testkit::e2fsck(&output);
-    let found = Command::new("debugfs")
-        .args(["-R", "stat /"])
-        .arg(&output)
-        .output()
-        .unwrap();
+    let found = testkit::debugfs(&["-R", "stat /", output.to_str().unwrap()]);
     let text = String::from_utf8(found.stdout).unwrap();
     assert!(
         text.contains("User:  1234") && text.contains("Group:  5678"),

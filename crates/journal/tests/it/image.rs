@@ -24,9 +24,7 @@ pub struct Image {
 pub const CELLS: usize = 64;
 
 fn blocks_of(image: &Path, file: &str) -> Vec<FsBlock> {
-    let output = testkit::run(
-        "debugfs",
-        &["-R", &format!("blocks {file}"), image.to_str().unwrap()],
+    let output = testkit::debugfs(&["-R", &format!("blocks {file}"), image.to_str().unwrap()],
     );
     let text = String::from_utf8(output.stdout).unwrap();
     text.split_whitespace()
@@ -83,10 +81,8 @@ impl Image {
             "lazy_itable_init=0",
             image,
         ];
-        testkit::run("mke2fs", &arguments);
-        testkit::run(
-            "debugfs",
-            &[
+        testkit::mke2fs(&arguments);
+        testkit::debugfs(&[
                 "-w",
                 "-R",
                 &format!("write {} cells", file.display()),

@@ -4,7 +4,6 @@ use device::BlockDevice;
 use lanefs_journal::Options;
 use ondisk::jbd2::JournalFeatures;
 use simulate::{Cut, Cuts};
-use std::process::Command;
 use sync::Arc;
 
 use crate::bank::{Bank, THREADS, check};
@@ -92,11 +91,7 @@ fn replay_by_others(image: &Image, mut cuts: Cuts) {
                 Err(error) => panic!("cut after event {event}: the kernel refuses: {error}"),
             }
         } else {
-            let output = Command::new("e2fsck")
-                .args(["-fy"])
-                .arg(&path)
-                .output()
-                .unwrap();
+            let output = testkit::e2fsck_with(&["-fy"], &path);
             assert!(
                 output.status.code().is_some_and(|code| code <= 1),
                 "{}",

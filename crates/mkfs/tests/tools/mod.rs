@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
-use std::process::Command;
 
 use device::{BlockDevice, FileDevice};
 use lanefs_mkfs::{FormatSummary, Layout, Options, format, parse_size};
@@ -84,8 +83,7 @@ impl Case {
     /// Makes the image with mke2fs. Debian's 1.47.0 has to be told two of our default features.
     pub fn mke2fs(&self, image: &Path) {
         make_file(image, self.size_bytes());
-        let mut command = Command::new("mke2fs");
-        command.args(["-q", "-F", "-t", &self.fs_type]);
+        let mut options = vec!["-t".to_owned(), self.fs_type.clone()];
         let mut features = match self.fs_type.as_str() {
             "ext4" => "metadata_csum_seed,orphan_file".to_owned(),
             _ => String::new(),
@@ -98,23 +96,16 @@ impl Case {
                 'E' => extended = format!("{extended},{value}"),
                 'U' => uuid = value,
                 _ => {
-                    command.args([format!("-{letter}"), value.clone()]);
+                    options.extend([format!("-{letter}"), value.clone()]);
                 }
             }
         }
         if !features.is_empty() {
-            command.args(["-O", features.trim_matches(',')]);
+            options.extend(["-O", features.trim_matches(',')].map(str::to_owned));
         }
-        let output = command
-            .args(["-U", uuid, "-E", &extended])
-            .arg(image)
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{self}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        options.extend(["-U", uuid, "-E", &extended].map(str::to_owned));
+        options.push(image.to_str().unwrap().to_owned());
+        testkit::mke2fs(&options);
     }
 
     /// Makes the image with our code, into a new sparse file, and has e2fsck read it.
@@ -141,7 +132,7 @@ pub struct Numbers(HashMap<String, String>);
 impl Numbers {
     /// Of an image.
     pub fn of(image: &Path) -> Numbers {
-        let output = testkit::run("dumpe2fs", &["-h", image.to_str().unwrap()]);
+        let output = testkit::dumpe2fs(&["-h", image.to_str().unwrap()]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let pairs = text.lines().filter_map(|line| line.split_once(':'));
         Numbers(

@@ -56,7 +56,7 @@ impl Bench {
         }
         arguments.extend_from_slice(options);
         arguments.extend_from_slice(&[file, &size]);
-        run("mke2fs", &arguments);
+        testkit::mke2fs(&arguments);
         path
     }
 
@@ -108,12 +108,11 @@ pub fn open_device(path: &Path) -> Arc<dyn BlockDevice> {
 
 /// Has e2fsck replay the journal and do nothing else.
 pub fn e2fsck_journal_only(path: &Path, external: Option<&Path>) {
-    let mut command = std::process::Command::new("e2fsck");
-    command.args(["-y", "-E", "journal_only"]);
+    let mut options = vec!["-y", "-E", "journal_only"];
     if let Some(external) = external {
-        command.arg("-j").arg(external);
+        options.extend(["-j", external.to_str().unwrap()]);
     }
-    let output = command.arg(path).output().unwrap();
+    let output = testkit::e2fsck_with(&options, path);
     let code = output.status.code().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(code <= 1, "e2fsck: {code}\n{text}");
@@ -121,7 +120,7 @@ pub fn e2fsck_journal_only(path: &Path, external: Option<&Path>) {
 
 /// Blocks of the journal, as debugfs sees them: its data and what maps it.
 pub fn journal_blocks(path: &Path) -> BTreeSet<u64> {
-    let output = run("debugfs", &["-R", "blocks <8>", path.to_str().unwrap()]);
+    let output = testkit::debugfs(&["-R", "blocks <8>", path.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.split_whitespace()
         .filter_map(|word| word.parse().ok())

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use lanefs_recovery::ReplayReport;
-use testkit::run;
 
 use crate::bench::{
     Bench, assert_same_blocks, can_run, e2fsck_journal_only, journal_blocks, open, overlay,
@@ -50,7 +49,7 @@ impl Written {
             .collect();
         fs::write(&script, format!("jo {open_options}\n{writes}jc\n")).unwrap();
         let image = self.image.to_str().unwrap();
-        let output = run("debugfs", &["-w", "-f", script.to_str().unwrap(), image]);
+        let output = testkit::debugfs(&["-w", "-f", script.to_str().unwrap(), image]);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(errors.lines().nth(1), None, "{errors}");
     }
@@ -150,7 +149,7 @@ fn checksums_of_every_version_are_those_of_debugfs() {
             expected = [0, 2, 0, 2, 2, 2];
         }
         written.debugfs(open_options, &transactions);
-        let journal = run("dumpe2fs", &["-h", written.image.to_str().unwrap()]);
+        let journal = testkit::dumpe2fs(&["-h", written.image.to_str().unwrap()]);
         let journal = String::from_utf8_lossy(&journal.stdout).into_owned();
         let features = journal.split("Journal features:").nth(1).unwrap();
         let features = features.lines().next().unwrap();

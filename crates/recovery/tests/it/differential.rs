@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::Command;
 
 use device::{BlockDevice, MemoryDevice};
 use lanefs_recovery::scan_and_overlay;
@@ -73,11 +72,7 @@ fn compare(options: &[&str], mount: &str, rounds: u64, seen: &mut BTreeMap<Strin
             .map(|scanned| (scanned.device, scanned.report));
         let path = bench.path("damaged.img");
         testkit::write_image(&path, &bytes);
-        let output = Command::new("e2fsck")
-            .args(["-y", "-E", "journal_only"])
-            .arg(&path)
-            .output()
-            .unwrap();
+        let output = testkit::e2fsck_with(&["-y", "-E", "journal_only"], &path);
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text).into_owned();
         let theirs = verdict(&text);

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use lanefs_recovery::{self as recovery, JournalState};
-use testkit::KernelMount;
+use testkit::{KernelMount, LoopDevice};
 
 use crate::bench::{
     Bench, assert_same_blocks, can_run, e2fsck_journal_only, journal_blocks, open, open_device,
@@ -56,8 +56,8 @@ fn assert_replayed_as_others_do(bench: &Bench, dirty: &Path) -> recovery::Replay
     e2fsck_journal_only(&by_e2fsck, None);
     let by_kernel = bench.copy(dirty, "kernel.img");
     // Not `-o loop,ro`: that makes the loop device read-only, and the kernel would not replay.
-    let kernel_loop = Loop::new(&by_kernel);
-    drop(KernelMount::with(Path::new(&kernel_loop.0), "ro").unwrap());
+    let kernel_loop = LoopDevice::over(&by_kernel, &[]).unwrap();
+    drop(KernelMount::with(kernel_loop.path(), "ro").unwrap());
     drop(kernel_loop);
     let by_us = bench.copy(dirty, "ours.img");
     let ours = open(&by_us);
@@ -80,7 +80,8 @@ fn assert_replayed_as_others_do(bench: &Bench, dirty: &Path) -> recovery::Replay
     drop((ours, view));
     assert!(fs::read(dirty).unwrap() == before, "the image was changed");
     // Sums in the superblock are as the kernel left them, which counts them anew when it mounts.
-    testkit::run("e2fsck", &["-fn", by_us.to_str().unwrap()]);
+    let judged = testkit::e2fsck_with(&["-fn"], &by_us);
+    assert!(judged.status.success(), "{judged:?}");
     // The kernel would refuse a read-only loop device that needs recovery.
     drop(KernelMount::read_only(&by_us).unwrap());
     let (_, again) = overlay(&by_us, None).unwrap();
@@ -160,16 +161,13 @@ fn a_damaged_journal_inode_is_replaced_by_its_copy_in_the_superblock() {
     let dirty = dirty(&bench, &["-b", "1024", "-J", "size=4"], "rw", 4);
     let (whole, expected) = overlay(&dirty, None).unwrap();
     let damaged = bench.copy(&dirty, "damaged.img");
-    testkit::run(
-        "debugfs",
-        &["-w", "-R", "clri <8>", damaged.to_str().unwrap()],
-    );
+    testkit::debugfs(&["-w", "-R", "clri <8>", damaged.to_str().unwrap()]);
     let (view, report) = overlay(&damaged, None).unwrap();
     assert!(report.used_backup_map);
     assert_eq!((report.blocks, report.end), (expected.blocks, expected.end));
     let geometry = open(&bench.copy(&dirty, "geometry.img")).geometry;
     // But for the damaged inode itself.
-    let place = testkit::run("debugfs", &["-R", "imap <8>", dirty.to_str().unwrap()]);
+    let place = testkit::debugfs(&["-R", "imap <8>", dirty.to_str().unwrap()]);
     let place = String::from_utf8(place.stdout).unwrap();
     let block = place.split("block ").last().unwrap();
     let block: u64 = block.split(',').next().unwrap().parse().unwrap();
@@ -222,23 +220,6 @@ fn fast_commits_are_counted_and_not_shown() {
     ));
 }
 
-/// A loop device, detached when dropped.
-struct Loop(String);
-
-impl Loop {
-    fn new(image: &Path) -> Loop {
-        let arguments = ["--show", "-f", image.to_str().unwrap()];
-        let output = testkit::run("losetup", &arguments);
-        Loop(String::from_utf8(output.stdout).unwrap().trim().to_owned())
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        testkit::run("losetup", &["-d", &self.0]);
-    }
-}
-
 #[test]
 fn an_external_journal_is_found_checked_and_replayed() {
     if !can_run(true) {
@@ -253,8 +234,8 @@ fn external_journal(block_size: &str) {
     let bench = Bench::new();
     let journal_image = bench.mke2fs("journal.img", 8, &["-b", block_size, "-O", "journal_dev"]);
     let other = bench.mke2fs("other.img", 8, &["-b", block_size, "-O", "journal_dev"]);
-    let journal_loop = Loop::new(&journal_image);
-    let place = format!("device={}", journal_loop.0);
+    let journal_loop = LoopDevice::over(&journal_image, &[]).unwrap();
+    let place = format!("device={}", journal_loop.name());
     let image = bench.mke2fs("live.img", 48, &["-b", block_size, "-J", &place]);
     let mounted = KernelMount::with(&image, "loop").unwrap();
     work(&mounted.path(), 5);
@@ -300,6 +281,6 @@ fn external_journal(block_size: &str) {
         &Default::default(),
     );
     drop(ours);
-    let files = [&journal, &dirty].map(|path| path.to_str().unwrap());
-    testkit::run("e2fsck", &["-fn", "-j", files[0], files[1]]);
+    let judged = testkit::e2fsck_with(&["-fn", "-j", journal.to_str().unwrap()], &dirty);
+    assert!(judged.status.success(), "{judged:?}");
 }

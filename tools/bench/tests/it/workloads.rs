@@ -58,11 +58,7 @@ fn every_workload_runs_on_both_targets_and_removes_what_it_made() {
 /// e2fsck replays the journal of the file system that was dropped without a close, and finds nothing else to do.
 fn e2fsck_replays(image: &Path) -> bool {
     testkit::have("e2fsck") && {
-        let replay = std::process::Command::new("e2fsck")
-            .args(["-fy"])
-            .arg(image)
-            .output()
-            .unwrap();
+        let replay = testkit::e2fsck_with(&["-fy"], image);
         let text = String::from_utf8_lossy(&replay.stdout).into_owned();
         assert!(matches!(replay.status.code(), Some(0 | 1)), "{text}");
         assert!(!text.contains("Fix? yes"), "{text}");
@@ -506,10 +502,7 @@ impl Fuse2fs {
         std::fs::create_dir(&at).unwrap();
         let [image, at] = [&image, &at].map(|path| path.to_str().unwrap().to_owned());
         let features = "^orphan_file,^metadata_csum_seed";
-        testkit::run(
-            "mke2fs",
-            &["-q", "-t", "ext4", "-O", features, &image, "64M"],
-        );
+        testkit::mke2fs(&["-q", "-t", "ext4", "-O", features, &image, "64M"]);
         testkit::run("fuse2fs", &["-o", "rw", &image, &at]);
         Some(Fuse2fs(folder))
     }

@@ -408,18 +408,15 @@ fn the_kernel_gives_the_same_outcomes_and_the_same_trees() {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("image");
     File::create(&image).unwrap().set_len(256 << 20).unwrap();
-    testkit::run(
-        "mke2fs",
-        &[
-            "-q",
-            "-F",
-            "-t",
-            "ext4",
-            "-b",
-            "4096",
-            image.to_str().unwrap(),
-        ],
-    );
+    testkit::mke2fs(&[
+        "-q",
+        "-F",
+        "-t",
+        "ext4",
+        "-b",
+        "4096",
+        image.to_str().unwrap(),
+    ]);
     let mounted = match testkit::KernelMount::with(&image, "loop") {
         Ok(mounted) => mounted,
         Err(error) => return testkit::skip(&format!("no loop mount: {error}")),

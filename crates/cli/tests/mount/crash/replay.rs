@@ -9,7 +9,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use lanefs::{BlockDevice, FileDevice, Fs, Ino, MountOptions};
 use ondisk::Superblock;
@@ -185,8 +184,7 @@ fn check(expects: &[Expect], tree: &FoundTree) -> Result<usize, String> {
 
 /// e2fsck -fn has to find nothing; -fy may correct bitmaps and counts, which its replay leaves to its passes.
 fn e2fsck(option: &str, path: &Path) -> Result<(), String> {
-    let mut command = Command::new("e2fsck");
-    let output = command.arg(option).arg(path).output().map_err(text)?;
+    let output = testkit::e2fsck_with(&[option], path);
     let is_fine = match option {
         "-fn" => testkit::found_nothing(&output),
         _ => matches!(output.status.code(), Some(0..=1)),

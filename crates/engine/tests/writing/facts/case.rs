@@ -140,11 +140,7 @@ impl Seen {
 }
 
 fn found_wrong(path: &Path) -> String {
-    let output = std::process::Command::new("e2fsck")
-        .arg("-fn")
-        .arg(path)
-        .output()
-        .unwrap();
+    let output = testkit::e2fsck_with(&["-fn"], path);
     match testkit::found_nothing(&output) {
         true => String::new(),
         false => String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -189,11 +185,7 @@ pub fn wrong_after_e2fsck_at_boot(image: &[u8]) -> String {
 /// What is wrong after it.
 fn replay_by_e2fsck(path: &Path, options: &[&str]) -> String {
     // Whatever it says: what is there afterwards counts.
-    let replay = std::process::Command::new("e2fsck")
-        .args(options)
-        .arg(path)
-        .output()
-        .unwrap();
+    let replay = testkit::e2fsck_with(options, path);
     let wrong = found_wrong(path);
     match wrong.is_empty() {
         true => wrong,
@@ -206,11 +198,7 @@ fn by_e2fsck(image: &[u8], options: &[&str]) -> Seen {
     let path = directory.path().join("e2fsck.img");
     testkit::write_image(&path, image);
     let wrong = replay_by_e2fsck(&path, options);
-    let all = std::process::Command::new("e2fsck")
-        .arg("-fy")
-        .arg(&path)
-        .output()
-        .unwrap();
+    let all = testkit::e2fsck_with(&["-fy"], &path);
     assert!(all.status.code() < Some(8), "{all:?}");
     let device = Arc::new(CowDevice::new(testkit::read_image(&path).into()));
     let tree = InodeFs::open(device, &MountOptions::default()).ok();
@@ -233,7 +221,7 @@ pub fn place(image: &[u8], ino: Ino) -> usize {
     let path = directory.path().join("image");
     testkit::write_image(&path, image);
     let request = format!("imap <{ino}>");
-    let told = testkit::run("debugfs", &["-R", &request, path.to_str().unwrap()]);
+    let told = testkit::debugfs(&["-R", &request, path.to_str().unwrap()]);
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     let (_, told) = told.split_once("located at block ").unwrap();
     let (block, offset) = told.trim().split_once(", offset 0x").unwrap();

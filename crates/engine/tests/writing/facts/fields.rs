@@ -81,7 +81,7 @@ fn without_extra_fields(case: Case) -> Vec<u8> {
         "extra_isize",
     ] {
         let request = format!("set_inode_field /dir/a {field} 0");
-        testkit::run("debugfs", &["-w", "-R", &request, path.to_str().unwrap()]);
+        testkit::debugfs(&["-w", "-R", &request, path.to_str().unwrap()]);
     }
     testkit::e2fsck(&path);
     testkit::read_image(&path)

@@ -9,7 +9,7 @@ use lanefs_engine::{Error, InodeFs, MountOptions};
 use ondisk::Site;
 use simulate::CowDevice;
 use sync::Arc;
-use testkit::Manifest;
+use testkit::{LoopDevice, Manifest};
 
 use super::case::{Case, OLD};
 use crate::fsync_log::{by_lanefs, device, plain};
@@ -80,24 +80,19 @@ fn edited(image: &[u8], requests: &[String]) -> Vec<u8> {
     let path = directory.path().join("image");
     testkit::write_image(&path, image);
     for request in requests {
-        let told = testkit::run("debugfs", &["-w", "-R", request, path.to_str().unwrap()]);
+        let told = testkit::debugfs(&["-w", "-R", request, path.to_str().unwrap()]);
         let told = String::from_utf8_lossy(&told.stderr).into_owned();
         assert!(told.lines().count() < 2, "{request}: {told}");
     }
     testkit::read_image(&path)
 }
 
-fn losetup(arguments: &[&str]) -> String {
-    let told = testkit::run("losetup", arguments);
-    String::from_utf8_lossy(&told.stdout).trim().into()
-}
-
 /// Whether the kernel mounts an image read-only that it could write to.
 fn mounts_read_only(path: &Path) -> bool {
     let directory = tempfile::tempdir().unwrap();
-    let disk = losetup(&["-f", "--show", path.to_str().unwrap()]);
+    let disk = LoopDevice::over(path, &[]).unwrap();
     let mounted = Command::new("mount")
-        .args(["-t", "ext4", "-o", "ro", &disk])
+        .args(["-t", "ext4", "-o", "ro", disk.name()])
         .arg(directory.path())
         .output()
         .unwrap();
@@ -105,7 +100,6 @@ fn mounts_read_only(path: &Path) -> bool {
     if is_mounted {
         testkit::run("umount", &[directory.path().to_str().unwrap()]);
     }
-    losetup(&["-d", &disk]);
     is_mounted
 }
 
@@ -162,7 +156,7 @@ fn home_blocks(image: &[u8], path: &str) -> impl Iterator<Item = u64> {
     let file = directory.path().join("image");
     testkit::write_image(&file, image);
     let request = format!("blocks {path}");
-    let told = testkit::run("debugfs", &["-R", &request, file.to_str().unwrap()]);
+    let told = testkit::debugfs(&["-R", &request, file.to_str().unwrap()]);
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     let blocks: Vec<u64> = (told.split_whitespace())
         .map(|block| block.parse().unwrap())

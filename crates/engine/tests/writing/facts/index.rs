@@ -40,7 +40,7 @@ fn free_blocks(image: &[u8]) -> BTreeSet<u32> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     testkit::write_image(&path, image);
-    let told = testkit::run("dumpe2fs", &[path.to_str().unwrap()]);
+    let told = testkit::dumpe2fs(&[path.to_str().unwrap()]);
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     let list = told
         .lines()

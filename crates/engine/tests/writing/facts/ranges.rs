@@ -53,11 +53,8 @@ fn f16_e2fsck_goes_wrong_behind_a_range_that_takes_all_a_file_had() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     testkit::write_image(&path, &image);
-    let output = std::process::Command::new("e2fsck")
-        .arg("-p")
-        .arg(&path)
-        .output();
-    assert!(output.unwrap().status.code() < Some(8));
+    let output = testkit::e2fsck_with(&["-p"], &path);
+    assert!(output.status.code() < Some(8));
     let replayed = device(testkit::read_image(&path));
     let fs = InodeFs::open(shared(&replayed), &MountOptions::default()).unwrap();
     let mut bytes = vec![0; 18 * BLOCK];
