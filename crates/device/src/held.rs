@@ -384,13 +384,8 @@ mod tests {
             let below = Arc::new(MemoryDevice::from_bytes(&[1; SIZE]));
             let held = HeldDevice::new(below.clone(), most);
             let mut expected = vec![1; SIZE];
-            let mut word = 88_172_645_463_325_252u64;
-            let mut random = |limit: usize| {
-                word ^= word << 13;
-                word ^= word >> 7;
-                word ^= word << 17;
-                (word % limit as u64) as usize
-            };
+            let mut numbers = testkit::Random::new(1);
+            let mut random = |limit: usize| numbers.index(limit);
             let mut next = 0;
             for step in 0..600 {
                 let start = if step % 3 == 0 { next } else { random(SIZE) };

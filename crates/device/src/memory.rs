@@ -362,11 +362,8 @@ mod tests {
         let size = 5 * CHUNK_BYTES / 2;
         let device = MemoryDevice::new(size as u64);
         let mut model = vec![0_u8; size];
-        let mut seed = 1_u64;
-        let mut random = |below: usize| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            usize::try_from(seed >> 33).unwrap() % below
-        };
+        let mut numbers = testkit::Random::new(1);
+        let mut random = |below: usize| numbers.index(below);
         for round in 0..500 {
             let start = random(size);
             let len = random(size - start + 1).min(random(3 * CHUNK_BYTES));

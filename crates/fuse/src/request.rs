@@ -433,13 +433,8 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_request_do_no_harm() {
-        let mut state = 0x1a9e_f500_u64;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
+        let mut random = testkit::Random::new(0x1a9e_f500);
+        let mut next = || random.bits();
         for round in 0..200_000_u32 {
             let len = (next() % 160) as usize;
             let mut bytes: Vec<u8> = (0..len).map(|_| (next() >> 32) as u8).collect();

@@ -8,27 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use device::{BlockDevice, FileDevice, MemoryDevice};
 use lanefs_mkfs::{BlockRun, Error, Layout, Options, StreamGeometry, format};
 use ondisk::{BlockSize, FsBlock};
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    fn pick<'a>(&mut self, list: &[&'a str]) -> &'a str {
-        list[self.below(list.len() as u64) as usize]
-    }
-}
+use testkit::Random;
 
 const FEATURES: &[&str] = &[
     "fast_commit",
@@ -124,11 +104,11 @@ fn options(random: &mut Random) -> Options {
         ..Options::default()
     };
     for _ in 0..random.below(4) {
-        options.set('O', random.pick(FEATURES)).unwrap();
+        options.set('O', random.pick::<&str>(FEATURES)).unwrap();
     }
     for _ in 0..random.below(4) {
         let (letter, values) = LETTERS[random.below(LETTERS.len() as u64) as usize];
-        options.set(letter, random.pick(values)).unwrap();
+        options.set(letter, random.pick::<&str>(values)).unwrap();
     }
     options
 }
@@ -150,7 +130,7 @@ fn for_seeds(seeds: std::ops::Range<u64>, check: impl Fn(u64)) {
 #[test]
 fn no_options_and_no_size_make_the_plan_panic() {
     for_seeds(0..600, |seed| {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let options = options(&mut random);
         let size = magnitude(&mut random, 37);
         match Layout::plan(size, &options) {
@@ -178,7 +158,7 @@ fn whatever_is_made_is_clean() {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("image");
     for_seeds(0..60, |seed| {
-        let mut random = Random(0x5EED_0000 + seed);
+        let mut random = Random::new(0x5EED_0000 + seed);
         let options = options(&mut random);
         let size = (64 << 10) + magnitude(&mut random, 30);
         let Ok(layout) = Layout::plan(size, &options) else {
@@ -203,7 +183,7 @@ fn metadata_around_data_are_clean() {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("image");
     for_seeds(0..25, |seed| {
-        let mut random = Random(0xDA7A_0000 + seed);
+        let mut random = Random::new(0xDA7A_0000 + seed);
         let options = Options {
             block_size: Some([BlockSize::K1, BlockSize::K4][random.below(2) as usize]),
             features: ["", "^flex_bg", "sparse_super2", "meta_bg,^resize_inode"]

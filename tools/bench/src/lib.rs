@@ -14,7 +14,6 @@ mod in_process;
 mod leavings;
 mod machine;
 mod measure;
-mod random;
 mod regions;
 mod slow_flush;
 mod speed;

@@ -17,9 +17,9 @@ use sync::clock;
 
 use crate::directory::HostDirectory;
 use crate::leavings;
-use crate::random::Random;
 use crate::suite::{Setup, Suite};
 use crate::table::Spread;
+use model::Random;
 
 /// What is written and flushed at once: the first time, and at most.
 const BATCH_FIRST: usize = 256 << 10;

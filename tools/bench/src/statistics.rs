@@ -1,6 +1,6 @@
 //! Ratios of pairs, with an interval that says how sure they are.
 
-use crate::random::Random;
+use model::Random;
 
 /// Draws from which an interval is taken.
 const DRAWS: usize = 4000;
@@ -29,7 +29,7 @@ pub fn ratio(pairs: &[(f64, f64)], seed: u64) -> Option<Ratio> {
     let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / logs.len() as f64;
     let mut random = Random::new(seed);
     let mut means: Vec<f64> = (0..DRAWS)
-        .map(|_| mean(&mut (0..logs.len()).map(|_| logs[random.below(logs.len())])))
+        .map(|_| mean(&mut (0..logs.len()).map(|_| logs[random.index(logs.len())])))
         .collect();
     means.sort_by(f64::total_cmp);
     Some(Ratio {
@@ -48,7 +48,7 @@ mod tests {
     fn the_interval_holds_the_ratio_and_narrows_with_more_pairs() {
         let mut random = Random::new(2);
         let mut pairs = |count: usize| -> Vec<(f64, f64)> {
-            let mut noise = || 1.0 + random.below(1000) as f64 / 10_000.0;
+            let mut noise = || 1.0 + random.index(1000) as f64 / 10_000.0;
             (0..count).map(|_| (1.2 * noise(), noise())).collect()
         };
         let few = ratio(&pairs(10), 7).unwrap();

@@ -11,8 +11,8 @@ use lanefs::Error;
 use sync::clock;
 
 use crate::leavings;
-use crate::random::Random;
 use crate::target::Target;
+use model::Random;
 
 macro_rules! workloads {
     ($($(#[$doc:meta])* $workload:ident = $name:literal, $about:literal;)*) => {

@@ -7,14 +7,13 @@
 mod exercise;
 mod mutate;
 mod overlay;
-mod random;
 mod seeds;
 mod structures;
 pub mod targets;
 
 pub use exercise::{ExerciseSummary, exercise, exercise_with, print_structure};
+pub use model::Random;
 pub use mutate::{mutant, unsealed_mutant};
 pub use overlay::PatchedBytes;
-pub use random::Random;
 pub use seeds::{Seed, seeds};
 pub use structures::{Kind, Structure, Structures};

@@ -3,8 +3,8 @@
 use sync::Arc;
 
 use crate::overlay::PatchedBytes;
-use crate::random::Random;
 use crate::structures::{Kind, Structure, Structures};
+use model::Random;
 
 /// Bytes at the front of a structure, where its numbers mostly are.
 const FRONT: usize = 64;
@@ -40,13 +40,13 @@ fn changed(
     let mut random = Random::new(number.wrapping_mul(0x1234_5679).wrapping_add(7));
     let mut image = PatchedBytes::new(Arc::clone(base));
     let mut changed = Vec::new();
-    for _ in 0..random.pick(&[1, 1, 1, 2, 2, 3, 5]) {
-        let class = &structures.classes[random.below(structures.classes.len())];
-        let structure = class[random.below(class.len())];
+    for _ in 0..*random.pick(&[1, 1, 1, 2, 2, 3, 5]) {
+        let class = &structures.classes[random.index(structures.classes.len())];
+        let structure = class[random.index(class.len())];
         let mut bytes = image.get(structure.offset, structure.len);
-        for _ in 0..random.pick(&[1, 1, 2, 4]) {
+        for _ in 0..*random.pick(&[1, 1, 2, 4]) {
             if random.one_in(12) {
-                let other = class[random.below(class.len())];
+                let other = class[random.index(class.len())];
                 splice(&mut random, &mut bytes, &image.get(other.offset, other.len));
             } else {
                 edit(&mut random, &mut bytes, structures);
@@ -75,7 +75,7 @@ fn place(random: &mut Random, len: usize, width: usize) -> usize {
     } else {
         len
     };
-    let at = random.below(end.saturating_sub(width).max(1));
+    let at = random.index(end.saturating_sub(width).max(1));
     if random.one_in(8) {
         at
     } else {
@@ -85,7 +85,7 @@ fn place(random: &mut Random, len: usize, width: usize) -> usize {
 
 /// Gives one number of a structure another value.
 fn edit(random: &mut Random, bytes: &mut [u8], structures: &Structures) {
-    let width = random.pick(&[1, 2, 2, 4, 4, 4, 8]);
+    let width = *random.pick(&[1, 2, 2, 4, 4, 4, 8]);
     if bytes.len() < width {
         return;
     }
@@ -95,7 +95,7 @@ fn edit(random: &mut Random, bytes: &mut [u8], structures: &Structures) {
     let old = u64::from_le_bytes(word);
     let top = u64::MAX >> (64 - 8 * width);
     let geometry = &structures.geometry;
-    let new = match random.below(12) {
+    let new = match random.index(12) {
         0 => 0,
         1 => 1,
         2 => top,
@@ -103,10 +103,10 @@ fn edit(random: &mut Random, bytes: &mut [u8], structures: &Structures) {
         4 => (top >> 1) + 1,
         5 => old.wrapping_add(1),
         6 => old.wrapping_sub(1),
-        7 => old ^ (1 << random.below(8 * width)),
-        8 => geometry.blocks_count().wrapping_sub(random.below(3) as u64),
-        9 => u64::from(geometry.inodes_count()).wrapping_add(random.below(2) as u64),
-        10 => random.below(300) as u64,
+        7 => old ^ (1 << random.index(8 * width)),
+        8 => geometry.blocks_count().wrapping_sub(random.index(3) as u64),
+        9 => u64::from(geometry.inodes_count()).wrapping_add(random.index(2) as u64),
+        10 => random.index(300) as u64,
         _ => random.bits(),
     };
     bytes[at..at + width].copy_from_slice(&new.to_le_bytes()[..width]);
@@ -114,8 +114,7 @@ fn edit(random: &mut Random, bytes: &mut [u8], structures: &Structures) {
 
 /// Copies a part of one structure over a part of another.
 fn splice(random: &mut Random, bytes: &mut [u8], other: &[u8]) {
-    let len = random
-        .pick(&[4, 8, 12, 16, 64, 512])
+    let len = (*random.pick(&[4_usize, 8, 12, 16, 64, 512]))
         .min(bytes.len())
         .min(other.len());
     let from = place(random, other.len(), 4).min(other.len() - len);

@@ -112,7 +112,7 @@ impl BlockDevice for PatchedBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use model::Random;
 
     #[test]
     fn a_longer_change_in_the_place_of_a_shorter_one_is_whole() {
@@ -130,8 +130,8 @@ mod tests {
         let mut overlay = PatchedBytes::new(plain.clone().into());
         let mut random = Random::new(1);
         for round in 1..200_u8 {
-            let at = random.below(100);
-            let len = random.below(100 - at) + 1;
+            let at = random.index(100);
+            let len = random.index(100 - at) + 1;
             plain[at..at + len].fill(round);
             overlay.set(at, vec![round; len]);
             assert_eq!(overlay.to_vec(), plain);

@@ -51,17 +51,17 @@ fn targets_bear_real_structures_and_their_mutants() {
                 target(&bytes);
                 for _ in 0..MUTANTS {
                     let mut bytes = bytes.clone();
-                    for _ in 0..random.below(4) + 1 {
+                    for _ in 0..random.index(4) + 1 {
                         let end = if random.one_in(2) {
                             bytes.len()
                         } else {
                             bytes.len().min(64)
                         };
-                        let at = random.below(end);
+                        let at = random.index(end);
                         bytes[at] = random.bits() as u8;
                     }
                     if random.one_in(10) {
-                        bytes.truncate(random.below(bytes.len()));
+                        bytes.truncate(random.index(bytes.len()));
                     }
                     target(&bytes);
                     runs += 1;
@@ -156,11 +156,11 @@ fn mutated_inputs_are_checked_and_repaired() {
             None => runs < 10,
         };
         while may_go_on(runs) {
-            let mut input = inputs[random.below(inputs.len())].clone();
+            let mut input = inputs[random.index(inputs.len())].clone();
             // The first byte chooses the image.
             input.resize(13.max(input.len()), 0);
-            for _ in 0..random.below(12) + 1 {
-                let at = random.below(input.len());
+            for _ in 0..random.index(12) + 1 {
+                let at = random.index(input.len());
                 input[at] = random.bits() as u8;
             }
             let started = clock::now();

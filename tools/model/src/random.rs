@@ -24,6 +24,25 @@ impl Random {
         self.bits() % end
     }
 
+    /// An index into `len` items, which is not 0.
+    pub fn index(&mut self, len: usize) -> usize {
+        // Below `len`, so it fits.
+        self.below(len as u64) as usize
+    }
+
+    /// Fills `bytes` with bytes that can't be compressed.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for piece in bytes.chunks_mut(8) {
+            let bits = self.bits().to_le_bytes();
+            piece.copy_from_slice(&bits[..piece.len()]);
+        }
+    }
+
+    /// How often in a row a coin falls on the same side, at most `most` times.
+    pub fn doublings(&mut self, most: u32) -> u32 {
+        self.bits().trailing_zeros().min(most)
+    }
+
     /// True once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
@@ -31,8 +50,7 @@ impl Random {
 
     /// One of `items`, which are not empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        let index = self.below(items.len() as u64);
-        &items[usize::try_from(index).unwrap_or(0)]
+        &items[self.index(items.len())]
     }
 }
 

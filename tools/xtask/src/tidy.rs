@@ -2,6 +2,7 @@
 
 mod docs;
 mod layers;
+mod shared;
 mod sites;
 mod source;
 mod text;
@@ -95,6 +96,7 @@ fn check(root: &Path) -> std::io::Result<(usize, Vec<Violation>)> {
         words::check_messages(source, &mut violations);
         text::check(source, &mut violations);
         layers::check_engine(source, &mut violations);
+        shared::check(source, &mut violations);
     }
     sites::check(&sources, &mut violations);
     let cli_page = pages

@@ -292,33 +292,25 @@ fn a_superblock_that_nothing_can_be_read_with_is_still_printed() {
     );
 }
 
-/// Bytes that differ from image to image, but not from run to run.
-fn noise(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
-
 #[test]
 fn any_bytes_end_in_words_or_an_error_not_in_a_panic() {
     let Some(images) = Images::new() else { return };
-    let mut state = 0x9E37_79B9_7F4A_7C15;
+    let mut random = testkit::Random::new(1);
     for (name, options) in PROFILES {
         let image = images.make(name, &[options, &["-O", "^metadata_csum"][..]].concat());
         let original = std::fs::read(&image).unwrap();
         let used = 2 << 20;
         for _ in 0..8 {
             let mut bytes = original[..used].to_vec();
-            for _ in 0..1 + noise(&mut state) % 40 {
+            for _ in 0..1 + random.bits() % 40 {
                 // Half of the changes hit the superblock and the descriptors.
-                let reach = if noise(&mut state).is_multiple_of(2) {
+                let reach = if random.bits().is_multiple_of(2) {
                     8192
                 } else {
                     used as u64
                 };
-                let at = noise(&mut state) % reach;
-                bytes[at as usize] = noise(&mut state) as u8;
+                let at = random.bits() % reach;
+                bytes[at as usize] = random.bits() as u8;
             }
             // The magic number stays, or nothing is looked at.
             bytes[1080..1082].copy_from_slice(&original[1080..1082]);

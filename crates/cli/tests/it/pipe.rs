@@ -19,7 +19,7 @@ use std::time::Instant;
 use testkit::{KernelMount, Manifest};
 
 use self::archive::make_tar;
-use self::draw::{Draw, Random};
+use self::draw::{Draw, Numbers};
 use crate::fixture::{error, lanefs};
 
 /// How many runs are made unless the environment says otherwise.
@@ -172,7 +172,7 @@ impl Case {
     }
 
     /// Builds both at a given size. Where only the file fits, the pipe must fit at one that is a little larger.
-    fn check_fixed(&self, bytes: u64, random: &mut Random) -> String {
+    fn check_fixed(&self, bytes: u64, random: &mut Numbers) -> String {
         let size = bytes.to_string();
         let (file, pipe) = (self.build("file", &size), self.build("pipe", &size));
         match (file.status.success(), pipe.status.success()) {
@@ -255,7 +255,7 @@ fn folder() -> std::io::Result<tempfile::TempDir> {
 
 fn run(seed: u64, most_names: f64) {
     let begun = Instant::now();
-    let mut random = Random(seed);
+    let mut random = Numbers::new(seed);
     let names = random.log_uniform(most_names);
     let draw = Draw::new(&mut random, names);
     let folder = folder().unwrap();
@@ -398,7 +398,7 @@ fn options_at_their_limits_are_had_or_refused_alike() {
         return testkit::skip("e2fsck is needed");
     }
     for (is_had, size, letters) in LIMITS {
-        let mut random = Random(7);
+        let mut random = Numbers::new(7);
         let folder = folder().unwrap();
         let tar = folder.path().join("tree.tar");
         let case = Case {

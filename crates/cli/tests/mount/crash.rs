@@ -16,7 +16,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use model::Random;
+use testkit::Random;
 use testkit::{DiskEvent, FailingDisk, KernelMount, PowerCuts};
 
 use crate::hand::Hand;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use testkit::{FailingDisk, KernelMount};
+use testkit::{FailingDisk, KernelMount, Random};
 
 use crate::served::{Served, can_mount, image};
 
@@ -24,22 +24,6 @@ const MANY: u64 = 200;
 /// In the long run, the kernel mounts the image as the kill left it once in this number of rounds.
 const KERNEL_EVERY: u64 = 5;
 
-/// Numbers from a seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
-
 /// A file whose fsync has returned.
 struct Promised {
     /// Where it may be, relative to the mount.
@@ -50,18 +34,14 @@ struct Promised {
 }
 
 fn contents(seed: u64, len: usize) -> Vec<u8> {
-    let mut random = Random(seed | 1);
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        bytes.extend_from_slice(&random.next().to_le_bytes());
-    }
-    bytes.truncate(len);
+    let mut bytes = vec![0; len];
+    Random::new(seed).fill(&mut bytes);
     bytes
 }
 
 /// Makes, syncs, renames and removes files until the mount fails; gives what it was promised.
 fn write_until_cut(root: &Path, round: u64, writer: u64, stop: &AtomicBool) -> Vec<Promised> {
-    let mut random = Random((round + 1) * 1000 + writer);
+    let mut random = Random::new((round + 1) * 1000 + writer);
     let mut promised: Vec<Promised> = Vec::new();
     let mut number = 0;
     let own = format!("r{round}/w{writer}");
@@ -91,7 +71,7 @@ fn step(
         0 => format!("{own}/f{number}"),
         _ => format!("{shared}/{}-f{number}", own.replace('/', "-")),
     };
-    let (seed, len) = (random.next(), random.below(60_000) as usize);
+    let (seed, len) = (random.bits(), random.below(60_000) as usize);
     let bytes = contents(seed, len);
     let mut file = File::create_new(root.join(&name))?;
     for part in bytes.chunks(1 + random.below(40_000) as usize) {

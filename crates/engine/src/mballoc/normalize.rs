@@ -183,13 +183,8 @@ mod tests {
 
     #[test]
     fn whatever_is_asked_for_is_in_the_answer() {
-        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-        let mut noise = |most: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % most
-        };
+        let mut random = testkit::Random::new(1);
+        let mut noise = |most: u64| random.below(most);
         for _ in 0..20_000 {
             let scale = 1 << noise(20);
             let (logical, len) = (noise(scale), 1 + noise(scale));

@@ -103,13 +103,8 @@ fn read_all(fs: &InodeFs) -> usize {
 
 fn damage_and_read(victim: &Victim, seed: u64) {
     let mut bytes = victim.bytes.clone();
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 33) as usize
-    };
+    let mut random = testkit::Random::new(seed);
+    let mut next = || (random.bits() >> 33) as usize;
     for _ in 0..1 + next() % 12 {
         let at = victim.places[next() % victim.places.len()];
         let interesting = [0, 1, 0x7f, 0x80, 0xff, next() as u8];

@@ -24,14 +24,9 @@ pub struct Abilities {
 
 /// `len` bytes that depend on `seed` and on nothing else.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..len).map(|_| next()).collect()
+    let mut bytes = vec![0; len];
+    testkit::Random::new(seed).fill(&mut bytes);
+    bytes
 }
 
 /// Fills `root` with files of every type and shape.

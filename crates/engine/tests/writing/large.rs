@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lanefs_engine::{Ino, InodeFs, NewInode, RenameFlag};
+use testkit::Random;
 
 use crate::image::{finish, make};
 
@@ -14,22 +15,9 @@ const NEW: NewInode = NewInode {
     held: false,
 };
 
-/// Numbers that look random and are the same each time.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            items.swap(last, self.below(last + 1));
-        }
+fn shuffle<T>(random: &mut Random, items: &mut [T]) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, random.index(last + 1));
     }
 }
 
@@ -68,15 +56,15 @@ fn grow_and_shrink(options: &[&str], size: u64, count: usize) {
     let Some(image) = make(options, size) else {
         return;
     };
-    let mut numbers = Numbers(7);
+    let mut numbers = Random::new(7);
     let mut names: Vec<Vec<u8>> = (0..count)
         .map(|number| {
             let mut name = format!("{number}-").into_bytes();
-            name.resize(name.len() + numbers.below(40), b'n');
+            name.resize(name.len() + numbers.index(40), b'n');
             name
         })
         .collect();
-    numbers.shuffle(&mut names);
+    shuffle(&mut numbers, &mut names);
     let mut expected = BTreeMap::new();
     let bytes = finish(&image, |fs| {
         let directory = fs.mkdir(Ino::ROOT, b"many", NEW).unwrap();
@@ -93,7 +81,7 @@ fn grow_and_shrink(options: &[&str], size: u64, count: usize) {
             expected.insert(name.clone(), ino);
         }
         assert_eq!(names_of(&fs, directory), expected);
-        numbers.shuffle(&mut names);
+        shuffle(&mut numbers, &mut names);
         for name in &names[count / 10..] {
             fs.unlink(directory, name).unwrap();
             expected.remove(name);
@@ -187,11 +175,11 @@ fn threads_in_the_same_directories_keep_the_tree_whole() {
 
 /// Random operations on few names, any of which may fail because another thread was first.
 fn churn(fs: &InodeFs, directories: &[Ino], thread: u64) {
-    let mut numbers = Numbers(thread);
+    let mut numbers = Random::new(thread);
     for step in 0..1500 {
         let mut named = |limit: usize| {
-            let directory = directories[numbers.below(directories.len())];
-            let mut name = format!("n{}", numbers.below(limit)).into_bytes();
+            let directory = directories[numbers.index(directories.len())];
+            let mut name = format!("n{}", numbers.index(limit)).into_bytes();
             // Long enough that the directories get an index.
             name.resize(40, b'x');
             (directory, name)

@@ -4,6 +4,7 @@ use lanefs::mkfs::{self, Layout};
 use lanefs::{FileDevice, Fs};
 use sync::clock::Duration;
 use sync::{Condvar, Mutex, Rank};
+use testkit::Random;
 use zerocopy::IntoBytes;
 
 use super::*;
@@ -42,19 +43,16 @@ impl Channel for Counted {
     }
 }
 
-/// The same numbers in every run (xorshift64*).
-struct Numbers(u64);
+/// What a run draws.
+struct Numbers(Random);
 
 impl Numbers {
     fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+        self.0.bits()
     }
 
     fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.0.below(end)
     }
 
     fn one_of<T: Clone>(&mut self, these: &[T]) -> T {
@@ -165,7 +163,7 @@ fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
     let answers = Arc::new(Counted(Mutex::new(Rank::Leaf, Vec::new()), Condvar::new()));
     let channel: Arc<dyn Channel> = Arc::clone(&answers) as Arc<dyn Channel>;
     let mut buf = vec![0; MAX_IO as usize];
-    let mut numbers = Numbers(0x1a9e_f500);
+    let mut numbers = Numbers(Random::new(0x1a9e_f500));
     for unique in 1..=count {
         let bytes = numbers.request(unique);
         let opcode = u32::from_ne_bytes(*bytes[4..].first_chunk().unwrap());

@@ -46,15 +46,8 @@ pub fn judge(source: &Path, output: &Path, kernel: bool) {
 
 /// Deterministic bytes without structure.
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(2).wrapping_add(1);
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(len);
+    let mut bytes = vec![0; len];
+    testkit::Random::new(seed).fill(&mut bytes);
     bytes
 }
 

@@ -3,59 +3,49 @@
 use std::time::{Duration, Instant};
 
 use lanefs_image::source::bytes;
+use testkit::Random;
 
 use crate::support::*;
 
-/// A small generator of numbers, so that a failure can be run again.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
+/// A number below `limit`; 0 if that is 0.
+fn below(random: &mut Random, limit: usize) -> usize {
+    random.index(limit.max(1))
 }
 
 /// Changes a few bytes, or moves blocks about; then makes headers' checksums right again, mostly.
 fn mutate(seed: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = seed.to_vec();
-    for _ in 0..=random.below(4) {
+    for _ in 0..=below(random, 4) {
         let blocks = bytes.len() / 512;
-        let block = random.below(blocks) * 512;
-        match random.below(8) {
-            0 => bytes.truncate(random.below(bytes.len())),
+        let block = below(random, blocks) * 512;
+        match below(random, 8) {
+            0 => bytes.truncate(below(random, bytes.len())),
             1 => {
                 let copy = bytes[block..(block + 512).min(bytes.len())].to_vec();
-                let to = random.below(blocks) * 512;
+                let to = below(random, blocks) * 512;
                 bytes.splice(to..to, copy);
             }
             2 => drop(bytes.drain(block..(block + 512).min(bytes.len()))),
             // Fields of headers: sizes, types, numbers, sparse maps.
             3..=5 => {
                 let fields = [124, 135, 156, 100, 345, 386, 398, 482, 483, 157, 0, 257];
-                let at = block + fields[random.below(fields.len())] + random.below(4);
+                let at = block + fields[below(random, fields.len())] + below(random, 4);
                 let digits = [
                     b'0', b'7', 0x80, 0xff, 0, b'x', b'g', b'L', b'K', b'S', b'1', b'5',
                 ];
                 if let Some(byte) = bytes.get_mut(at) {
-                    *byte = digits[random.below(digits.len())];
+                    *byte = digits[below(random, digits.len())];
                 }
             }
             _ => {
-                let at = random.below(bytes.len());
+                let at = below(random, bytes.len());
                 if let Some(byte) = bytes.get_mut(at) {
-                    *byte = (random.next() & 0xff) as u8;
+                    *byte = (random.bits() & 0xff) as u8;
                 }
             }
         }
     }
-    if random.below(8) > 0 {
+    if below(random, 8) > 0 {
         for header in bytes.chunks_exact_mut(512) {
             if header[257..262] == *b"ustar" {
                 header[148..156].fill(b' ');
@@ -76,7 +66,7 @@ fn rounds() -> usize {
 }
 
 fn hurt(seeds: &[Vec<u8>], read: impl Fn(&[u8])) {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(1);
     for seed in seeds {
         for _ in 0..rounds() {
             let bytes = mutate(seed, &mut random);

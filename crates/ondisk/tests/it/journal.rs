@@ -206,11 +206,8 @@ fn fast_commits_of_the_kernel_are_read_and_written_back_the_same() {
 #[test]
 fn damaged_fast_commits_end_the_scan_and_never_count_more() {
     let area = golden("fast-commit-area.bin");
-    let mut seed = 1_u64;
-    let mut random = |end: usize| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        usize::try_from((seed >> 33) % end as u64).unwrap()
-    };
+    let mut numbers = testkit::Random::new(1);
+    let mut random = |end: usize| numbers.index(end);
     let mut ended = 0;
     for _ in 0..5000 {
         let mut damaged = area.clone();

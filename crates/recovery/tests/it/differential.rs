@@ -9,9 +9,11 @@ use lanefs_recovery::scan_and_overlay;
 use ondisk::jbd2::{BlockHeader, BlockKind, JournalSuperblock};
 use sync::Arc;
 
+use testkit::Random;
+
 use crate::bench::{Bench, can_run, journal_blocks, opened, without_counters};
 use crate::kernel::dirty;
-use crate::written::{Random, seal_block};
+use crate::written::seal_block;
 
 /// The first blocks of the journal, where the log of these images is.
 const DAMAGED: usize = 160;
@@ -66,7 +68,7 @@ fn compare(options: &[&str], mount: &str, rounds: u64, seen: &mut BTreeMap<Strin
     let at = usize::try_from(*journal.first().unwrap()).unwrap() * 1024;
     for seed in 0..rounds {
         let mut bytes = original.clone();
-        damage(&mut bytes[at..at + DAMAGED * 1024], &mut Random(seed));
+        damage(&mut bytes[at..at + DAMAGED * 1024], &mut Random::new(seed));
         let ours = opened(Arc::new(MemoryDevice::from_bytes(&bytes)));
         let ours = scan_and_overlay(ours.device, &ours.sb, &ours.geometry, None)
             .map(|scanned| (scanned.device, scanned.report));
@@ -136,30 +138,30 @@ fn damage(journal: &mut [u8], random: &mut Random) {
     let sb = JournalSuperblock::read(journal).unwrap();
     let format = sb.verify(ondisk::BlockSize::K1, 1 << 20).unwrap();
     let is_log = |block: &&mut [u8]| BlockHeader::of(block).is_some();
-    for _ in 0..1 + random.below(2) {
+    for _ in 0..1 + random.index(2) {
         let mut blocks: Vec<&mut [u8]> = journal.chunks_mut(1024).skip(1).collect();
-        let mut blocks: Vec<&mut [u8]> = match random.chance(5) {
+        let mut blocks: Vec<&mut [u8]> = match random.one_in(5) {
             true => blocks,
             false => blocks.drain(..).filter(is_log).collect(),
         };
-        let chosen = random.below(blocks.len());
+        let chosen = random.index(blocks.len());
         let block = &mut *blocks[chosen];
         // What follows the structure of a commit block does not count for Linux since 6.12, but does for e2fsck 1.47.
         let kind = BlockHeader::of(block).and_then(|header| header.kind());
         let near = match kind {
             Some(BlockKind::Commit) => 56,
-            _ => [16, 60, 300, 1020][random.below(4)],
+            _ => [16, 60, 300, 1020][random.index(4)],
         };
-        let at = random.below(near);
-        let word = match random.below(5) {
+        let at = random.index(near);
+        let word = match random.index(5) {
             0 => 0,
             1 => 1,
-            2 => 10_000 + u32::try_from(random.below(5000)).unwrap(),
+            2 => 10_000 + u32::try_from(random.index(5000)).unwrap(),
             3 => u32::from_be_bytes(block[at..at + 4].try_into().unwrap()).wrapping_add(1),
-            _ => u32::try_from(random.below(1 << 31)).unwrap(),
+            _ => u32::try_from(random.index(1 << 31)).unwrap(),
         };
         block[at..at + 4].copy_from_slice(&word.to_be_bytes());
-        if !random.chance(4) {
+        if !random.one_in(4) {
             seal_block(&format, block);
         }
     }

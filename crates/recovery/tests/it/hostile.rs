@@ -6,7 +6,9 @@ use ondisk::{FsBlock, Superblock};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Arc, clock};
 
-use crate::written::{Random, Written};
+use testkit::Random;
+
+use crate::written::Written;
 
 fn overlay(written: &Written) -> Result<(Arc<dyn BlockDevice>, ReplayReport), Error> {
     let device = written.device.clone();
@@ -31,7 +33,7 @@ fn read_all(device: &dyn BlockDevice) -> Vec<u8> {
 fn random_journals_are_replayed_as_a_model_with_plain_maps_does() {
     let mut transactions = 0;
     for seed in seeds(600) {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let written = Written::new(&mut random).with_pointers();
         let (view, report) = overlay(&written).unwrap_or_else(|error| panic!("{seed}: {error}"));
         assert_eq!(report.used_backup_map, written.needs_backup_map);
@@ -50,8 +52,8 @@ fn random_journals_are_replayed_as_a_model_with_plain_maps_does() {
         assert!(read_all(&*view) == expected, "seed {seed}");
         // Any part of the device reads as the whole does.
         for _ in 0..20 {
-            let start = random.below(expected.len());
-            let len = random.below((expected.len() - start).min(3 * written.size.bytes()) + 1);
+            let start = random.index(expected.len());
+            let len = random.index((expected.len() - start).min(3 * written.size.bytes()) + 1);
             let mut part = vec![1; len];
             view.read_at(start as u64, &mut part).unwrap();
             assert!(
@@ -133,7 +135,7 @@ impl BlockDevice for PowerCut {
 fn a_replay_that_was_cut_anywhere_is_finished_by_the_next() {
     let mut cuts = 0;
     for seed in 0..40 {
-        let written = Written::new(&mut Random(seed)).with_pointers();
+        let written = Written::new(&mut Random::new(seed)).with_pointers();
         let size = written.device.size();
         let (view, report) = overlay(&written).unwrap();
         let journal_at = 300 << written.size.bits();
@@ -180,39 +182,39 @@ fn a_replay_that_was_cut_anywhere_is_finished_by_the_next() {
 fn damage(written: &Written, random: &mut Random) -> Vec<(u32, Vec<u8>)> {
     let blocks = written.journal.blocks_count() as usize;
     let mut before = Vec::new();
-    for _ in 0..1 + random.below(3) {
+    for _ in 0..1 + random.index(3) {
         // Every fourth time the journal's superblock.
-        let position = if random.chance(4) {
+        let position = if random.one_in(4) {
             0
         } else {
-            random.below(blocks)
+            random.index(blocks)
         };
         let position = u32::try_from(position).unwrap();
         let mut block = written.get(position);
         before.push((position, block.clone()));
-        for _ in 0..1 + random.below(3) {
-            let near = [24, 96, block.len()][random.below(3)];
-            let at = random.below(near.min(block.len() - 4));
-            let at = if random.chance(2) { at & !3 } else { at };
-            let word: u32 = match random.below(7) {
+        for _ in 0..1 + random.index(3) {
+            let near = [24, 96, block.len()][random.index(3)];
+            let at = random.index(near.min(block.len() - 4));
+            let at = if random.one_in(2) { at & !3 } else { at };
+            let word: u32 = match random.index(7) {
                 0 => 0,
                 1 => 1,
                 2 => u32::MAX,
                 3 => 0x8000_0000,
-                4 => 300 + u32::try_from(random.below(200)).unwrap(),
+                4 => 300 + u32::try_from(random.index(200)).unwrap(),
                 5 => u32::from_be_bytes(block[at..at + 4].try_into().unwrap()).wrapping_add(1),
-                _ => u32::try_from(random.below(1 << 31)).unwrap(),
+                _ => u32::try_from(random.index(1 << 31)).unwrap(),
             };
             block[at..at + 4].copy_from_slice(&word.to_be_bytes());
         }
-        if random.chance(20) {
+        if random.one_in(20) {
             // The same block again, elsewhere.
-            let elsewhere = u32::try_from(random.below(blocks)).unwrap();
+            let elsewhere = u32::try_from(random.index(blocks)).unwrap();
             before.push((elsewhere, written.get(elsewhere)));
             written.put(elsewhere, &block);
         }
         written.put(position, &block);
-        if !random.chance(5) {
+        if !random.one_in(5) {
             written.seal_copies(position);
             written.seal(position);
         }
@@ -232,7 +234,7 @@ fn ten_thousand_damaged_journals_neither_panic_nor_hang() {
     let (mut replayed, mut refused) = (0, std::collections::BTreeMap::new());
     let begin = clock::now();
     for seed in seeds(500) {
-        let mut random = Random(seed ^ 0xDEAD);
+        let mut random = Random::new(seed ^ 0xDEAD);
         let written = Written::new(&mut random).with_pointers();
         for _ in 0..20 {
             let before = damage(&written, &mut random);
@@ -267,18 +269,18 @@ fn ten_thousand_damaged_journals_neither_panic_nor_hang() {
 #[test]
 fn damaged_maps_of_the_journal_neither_panic_nor_hang() {
     for seed in seeds(250) {
-        let mut random = Random(seed ^ 0xF00D);
+        let mut random = Random::new(seed ^ 0xF00D);
         let mut written = Written::new(&mut random).with_pointers();
         let original = written.sb.journal_backup();
         for _ in 0..20 {
             let mut words = original;
-            for _ in 0..1 + random.below(3) {
-                let word = u32::try_from(random.below(1 << 31)).unwrap();
-                let at = random.below(17);
-                words[at] = match random.below(5) {
+            for _ in 0..1 + random.index(3) {
+                let word = u32::try_from(random.index(1 << 31)).unwrap();
+                let at = random.index(17);
+                words[at] = match random.index(5) {
                     0 => 0,
                     1 => u32::MAX,
-                    2 => words[at] ^ (1 << random.below(32)),
+                    2 => words[at] ^ (1 << random.index(32)),
                     3 => 200 + word % 200,
                     _ => word,
                 };
@@ -296,7 +298,7 @@ fn damaged_maps_of_the_journal_neither_panic_nor_hang() {
 
 #[test]
 fn a_log_that_only_revokes_for_ever_ends() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let written = Written::new(&mut random).with_pointers();
     let tid = written.journal.sequence();
     let mut block = vec![0; written.size.bytes()];
@@ -310,7 +312,7 @@ fn a_log_that_only_revokes_for_ever_ends() {
 
 #[test]
 fn an_image_without_a_journal_or_without_need_is_left_alone() {
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     let mut written = Written::new(&mut random).with_pointers();
     let features = written.sb.features();
     let needless = features.without(ondisk::Feature::NEEDS_RECOVERY);
@@ -330,7 +332,7 @@ fn an_image_without_a_journal_or_without_need_is_left_alone() {
 
 #[test]
 fn a_device_that_ends_inside_the_journal_is_an_error() {
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     let written = Written::new(&mut random).with_pointers();
     let short = Arc::new(MemoryDevice::new(written.size.bytes_u64() * 250));
     let result = scan_and_overlay(short, &written.sb, &written.geometry, None);
@@ -340,7 +342,7 @@ fn a_device_that_ends_inside_the_journal_is_an_error() {
 #[test]
 fn a_journal_of_sixteen_million_blocks_through_one_block_of_pointers_is_refused_soon() {
     let size = ondisk::BlockSize::K4;
-    let mut sb = Written::new(&mut Random(0)).sb;
+    let mut sb = Written::new(&mut Random::new(0)).sb;
     sb.set_log_block_size(size.log());
     sb.set_log_cluster_size(size.log());
     sb.set_first_data_block(0);

@@ -14,24 +14,7 @@ use ondisk::{
     LBlock, Superblock, Tid, superblock,
 };
 use sync::Arc;
-
-/// Numbers that look random and are the same each time.
-#[derive(Clone)]
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, end: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from((self.0 >> 33) % end as u64).unwrap()
-    }
-
-    pub fn chance(&mut self, one_in: usize) -> bool {
-        self.below(one_in) == 0
-    }
-}
+use testkit::Random;
 
 /// Blocks of the file system; the journal has those from [`JOURNAL`], and transactions name those in [`TARGETS`].
 const BLOCKS: u32 = 512;
@@ -64,11 +47,11 @@ struct Transaction {
 impl Written {
     /// An image of 512 blocks whose journal's format, place, transactions and end all depend on `random`.
     pub fn new(random: &mut Random) -> Written {
-        let size = [BlockSize::K1, BlockSize::K1, BlockSize::K1, BlockSize::K4][random.below(4)];
-        let journal_blocks = 40 + random.below(100);
+        let size = [BlockSize::K1, BlockSize::K1, BlockSize::K1, BlockSize::K4][random.index(4)];
+        let journal_blocks = 40 + random.index(100);
         let journal_blocks = u32::try_from(journal_blocks).unwrap();
         let mut journal = JournalSuperblock::new(size, journal_blocks, 1);
-        let checksum = random.below(4);
+        let checksum = random.index(4);
         let mut features = JournalFeatures {
             compat: u32::from(checksum == 1),
             incompat: JournalFeatures::INCOMPAT_REVOKE,
@@ -79,20 +62,20 @@ impl Written {
             3 => JournalFeatures::INCOMPAT_CSUM_V3,
             _ => 0,
         };
-        if random.chance(2) {
+        if random.one_in(2) {
             features.incompat |= JournalFeatures::INCOMPAT_64BIT;
         }
         journal.set_features(features);
         journal.set_checksum_type(if checksum >= 2 { 4 } else { 0 });
         journal.set_uuid(UUID);
-        let first = [1, 7, 0xFFFF_FFFD, 0x7FFF_FFFE][random.below(4)];
+        let first = [1, 7, 0xFFFF_FFFD, 0x7FFF_FFFE][random.index(4)];
         journal.set_sequence(Tid(first));
-        let start = 1 + random.below(journal_blocks as usize - 1);
+        let start = 1 + random.index(journal_blocks as usize - 1);
         journal.set_start(u32::try_from(start).unwrap());
         journal.seal();
         if features.compat == 0
             && features.incompat == JournalFeatures::INCOMPAT_REVOKE
-            && random.chance(2)
+            && random.one_in(2)
         {
             // The first format of superblock, which has no features.
             let mut bytes: [u8; JournalSuperblock::SIZE] = journal.bytes().try_into().unwrap();
@@ -102,7 +85,7 @@ impl Written {
         let format = journal.verify(size, journal_blocks.into()).unwrap();
 
         let device = Arc::new(MemoryDevice::new(size.bytes_u64() * u64::from(BLOCKS)));
-        let sb = file_system(size, journal_blocks, random.chance(2));
+        let sb = file_system(size, journal_blocks, random.one_in(2));
         device.write_at(Superblock::OFFSET, sb.bytes()).unwrap();
         let geometry = Geometry::new(&sb, device.size()).unwrap();
         let mut written = Written {
@@ -114,7 +97,7 @@ impl Written {
             expected: BTreeMap::new(),
             transactions: 0,
             size,
-            needs_backup_map: random.chance(4),
+            needs_backup_map: random.one_in(4),
         };
         if !written.needs_backup_map {
             written.put_inode();
@@ -192,8 +175,8 @@ impl Written {
             if used + blocks > room || done.len() > 12 {
                 break;
             }
-            let is_last = random.chance(8);
-            if is_last && random.chance(2) {
+            let is_last = random.one_in(8);
+            if is_last && random.one_in(2) {
                 // Never committed.
                 self.write(&transaction, tid, position, false);
                 break;
@@ -307,17 +290,17 @@ pub fn seal_block(format: &LogFormat, block: &mut [u8]) {
 
 impl Transaction {
     fn new(random: &mut Random, size: BlockSize) -> Transaction {
-        let target = |random: &mut Random| (TARGETS.start + random.below(TARGETS.len())) as u64;
+        let target = |random: &mut Random| (TARGETS.start + random.index(TARGETS.len())) as u64;
         let mut transaction = Transaction::default();
-        for _ in 0..1 + random.below(7) {
-            let mut bytes = vec![random.below(256) as u8; size.bytes()];
-            if random.chance(4) {
+        for _ in 0..1 + random.index(7) {
+            let mut bytes = vec![random.index(256) as u8; size.bytes()];
+            if random.one_in(4) {
                 bytes[..4].copy_from_slice(&MAGIC.to_be_bytes());
             }
             transaction.copies.push((target(random), bytes));
         }
-        if random.chance(3) {
-            for _ in 0..1 + random.below(5) {
+        if random.one_in(3) {
+            for _ in 0..1 + random.index(5) {
                 transaction.revokes.push(target(random));
             }
         }

@@ -173,11 +173,9 @@ impl Disk {
 
     /// One thread's random work.
     fn work(&self, seed: u64, steps: usize) {
-        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut numbers = model::Random::new(seed);
         for _ in 0..steps {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            let random = numbers.bits();
             let key = (random >> 40) % self.home.len() as u64;
             match (random >> 33) % 8 {
                 0 | 1 => self.sweep(1 + (random >> 60) as usize),

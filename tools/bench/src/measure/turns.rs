@@ -3,7 +3,7 @@
 //! What ran before a sample leaves its mark on it (caches, the host's memory, a write-back that goes on), so a column
 //! that followed the same other one in each round would bear the mark of that one.
 
-use crate::random::Random;
+use model::Random;
 
 /// Orders that are drawn for a round at most; the one that repeats least is taken.
 const DRAWS: usize = 32;
@@ -28,7 +28,7 @@ impl Turns {
     /// For so many columns in each of so many rows.
     pub(crate) fn of_rows(rows: usize, columns: usize, seed: u64) -> Vec<Turns> {
         let mut random = Random::new(seed);
-        let seeds = (0..rows).map(|_| random.seed());
+        let seeds = (0..rows).map(|_| random.bits());
         seeds.map(|seed| Turns::new(columns, seed)).collect()
     }
 
@@ -38,7 +38,7 @@ impl Turns {
         let mut best = (usize::MAX, Vec::new());
         for _ in 0..DRAWS {
             for place in (1..order.len()).rev() {
-                order.swap(place, self.random.below(place + 1));
+                order.swap(place, self.random.index(place + 1));
             }
             let repeated = self.repeated(&order);
             if repeated < best.0 {

@@ -12,11 +12,11 @@ use crate::directory::HostDirectory;
 use crate::in_process::{InProcess, said, unknown};
 use crate::leavings;
 use crate::measure::{Contender, by_operation};
-use crate::random::Random;
 use crate::regions::RegionSurvey;
 use crate::table::{Column, Sample, Table, TableShape};
 use crate::target::Target;
 use crate::workload::Workload;
+use model::Random;
 
 /// Containers of the source's table.
 const WORKERS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -326,7 +326,7 @@ fn prepare(target: &InProcess, fill: Fill, seed: u64) -> Result<(), Error> {
     for (number, name) in names.iter().enumerate() {
         let goes = match fill {
             Fill::Fragmented => number % 2 == 1,
-            _ => random.below(20) == 0,
+            _ => random.index(20) == 0,
         };
         if goes {
             target.unlink(&directory, name)?;
@@ -351,7 +351,7 @@ fn filled(
     let mut names = Vec::new();
     // Each file takes at least a block, so that it ends.
     while let Some(room) = room()? {
-        let bytes = STEP * (1 + random.below(most) as u64);
+        let bytes = STEP * (1 + random.index(most) as u64);
         let name = format!("{:06}", names.len());
         // The directory needs a block now and then, which may be the first that is not there.
         let made = target.create(directory, &name).and_then(|file| {

@@ -4,8 +4,8 @@
 use lanefs::Error;
 
 use crate::leavings;
-use crate::random::Random;
 use crate::target::Target;
+use model::Random;
 
 /// Written to files: zeros, which a device in memory keeps for nothing.
 static ZEROS: [u8; 128 << 10] = [0; 128 << 10];
@@ -36,7 +36,7 @@ impl Tree {
         }];
         let mut depths = vec![0];
         while nodes.len() < directories {
-            let parent = random.below(nodes.len());
+            let parent = random.index(nodes.len());
             if depths[parent] < 8 {
                 depths.push(depths[parent] + 1);
                 nodes.push(Node {
@@ -47,8 +47,8 @@ impl Tree {
             }
         }
         for number in 0..files {
-            let node = random.below(nodes.len());
-            let size = (1200 << random.doublings(11)) + random.below(3000);
+            let node = random.index(nodes.len());
+            let size = (1200 << random.doublings(11)) + random.index(3000);
             nodes[node]
                 .files
                 .push((format!("source_{number}.c"), size as u64));

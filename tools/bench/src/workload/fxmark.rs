@@ -258,7 +258,7 @@ impl<T: Target> WorkerJob for FxMark<'_, T> {
                     _ => (&self.shared, 1),
                 };
                 for _ in 0..FILES {
-                    let number = self.place.random.below(files);
+                    let number = self.place.random.index(files);
                     let file = target.open_path(above, &path_to(&numbered(number)))?;
                     target.close(file)?;
                 }

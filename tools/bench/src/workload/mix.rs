@@ -86,8 +86,8 @@ impl<'t, T: Target> Dbench<'t, T> {
 impl<T: Target> WorkerJob for Dbench<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
         for _ in 0..CALLS {
-            let number = self.place.random.below(NAMES);
-            let call = self.place.random.below(100);
+            let number = self.place.random.index(NAMES);
+            let call = self.place.random.index(100);
             self.call(number, call)?;
         }
         Ok(CALLS as u64)
@@ -132,13 +132,13 @@ impl<'t, T: Target> Postmark<'t, T> {
 
     /// The next name from a random one on that is there, or is not.
     fn any(&mut self, there: bool) -> Option<usize> {
-        let from = self.place.random.below(MAIL_NAMES);
+        let from = self.place.random.index(MAIL_NAMES);
         let mut numbers = (from..MAIL_NAMES).chain(0..from);
         numbers.find(|number| self.sizes[*number].is_some() == there)
     }
 
     fn make(&mut self, number: usize) -> Result<(), Error> {
-        let size = MAIL.0 + self.place.random.below(MAIL.1);
+        let size = MAIL.0 + self.place.random.index(MAIL.1);
         let (target, directory) = (self.place.target, &self.place.directory);
         let file = target.creat(directory, &numbered(number))?;
         target.write(&file, 0, &BYTES[..size])?;
@@ -147,8 +147,8 @@ impl<'t, T: Target> Postmark<'t, T> {
     }
 
     fn transaction(&mut self) -> Result<(), Error> {
-        let (reads, makes) = (self.place.random.below(2), self.place.random.below(2));
-        let more = MAIL.0 + self.place.random.below(MAIL.1);
+        let (reads, makes) = (self.place.random.index(2), self.place.random.index(2));
+        let more = MAIL.0 + self.place.random.index(MAIL.1);
         if let Some(number) = self.any(true) {
             let size = self.sizes[number].unwrap_or(0);
             let (target, directory) = (self.place.target, &self.place.directory);
@@ -213,7 +213,7 @@ impl<T: Target> Mongo<'_, T> {
         let inner = target.mkdir(directory, name)?;
         let copy = |number: usize| format!("copy-{number:04}");
         for number in 0..TREE.1 {
-            let size = (100 << random.doublings(7)) + random.below(100);
+            let size = (100 << random.doublings(7)) + random.index(100);
             let file = target.creat(&inner, &numbered(number))?;
             target.write(&file, 0, &BYTES[..size])?;
             target.close(file)?;

@@ -142,13 +142,13 @@ impl<'t, T: Target> Varmail<'t, T> {
 
     /// The next name from a random one on that is there, or is not.
     fn any(&mut self, there: bool) -> Option<usize> {
-        let from = self.place.random.below(MAILS);
+        let from = self.place.random.index(MAILS);
         let mut numbers = (from..MAILS).chain(0..from);
         numbers.find(|number| self.sizes[*number].is_some() == there)
     }
 
     fn make(&mut self, number: usize, is_synced: bool) -> Result<(), Error> {
-        let size = 1 + self.place.random.below(MAIL);
+        let size = 1 + self.place.random.index(MAIL);
         let target = self.place.target;
         let file = target.creat(&self.place.directory, &numbered(number))?;
         target.write(&file, 0, &BYTES[..size])?;
@@ -166,7 +166,7 @@ impl<'t, T: Target> Varmail<'t, T> {
         read_all(target, &file, size)?;
         if appends {
             let from = if size >= LONGEST_MAIL { 0 } else { size };
-            let more = 1 + self.place.random.below(MAIL);
+            let more = 1 + self.place.random.index(MAIL);
             target.write(&file, from, &BYTES[..more])?;
             self.sizes[number] = Some(size.max(from + more as u64));
             self.place.fsync(&file)?;
@@ -255,7 +255,7 @@ impl<'t, T: Target> Sqlite<'t, T> {
 
     fn change(&mut self, pages: usize) -> Result<(), Error> {
         for _ in 0..pages {
-            let at = (self.place.random.below(PAGES) * WRITE) as u64;
+            let at = (self.place.random.index(PAGES) * WRITE) as u64;
             self.place
                 .target
                 .write(&self.database, at, &BYTES[..WRITE])?;
@@ -350,7 +350,7 @@ impl<T: Target> WorkerJob for Spool<'_, T> {
             target.close(file)?;
             target.unlink(&self.place.directory, &name)?;
         }
-        let size = 1 + self.place.random.below(MAIL / 2);
+        let size = 1 + self.place.random.index(MAIL / 2);
         let file = target.creat(&self.place.directory, "incoming")?;
         target.write(&file, 0, &BYTES[..size])?;
         self.place.fsync(&file)?;

@@ -32,7 +32,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fuse", &["lanefs", "sync"]),
     (
         "bench",
-        &["lanefs", "fuse", "engine", "ondisk", "device", "sync"],
+        &[
+            "model", "lanefs", "fuse", "engine", "ondisk", "device", "sync",
+        ],
     ),
     (
         "simulate",
@@ -49,7 +51,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "corpus",
         &[
-            "lanefs", "fuse", "engine", "check", "image", "ondisk", "device", "sync",
+            "model", "lanefs", "fuse", "engine", "check", "image", "ondisk", "device", "sync",
         ],
     ),
 ];

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use super::draw::Random;
+use super::draw::Numbers;
 
 /// One entry of a tar.
 fn entry(out: &mut impl Write, name: &str, kind: u8, link: &str, data: &[u8]) {
@@ -47,7 +47,7 @@ const TREE_BYTES: u64 = 48 << 20;
 const LARGE_TREE_BYTES: u64 = 200 << 20;
 
 /// The path of a directory, below up to `depth` others; its parents may be implied.
-fn directory_name(random: &mut Random, here: u64, depth: u64) -> String {
+fn directory_name(random: &mut Numbers, here: u64, depth: u64) -> String {
     let parents = (0..random.below(depth + 1)).fold(String::new(), |path, level| {
         format!("{path}p{}/", here % (level + 2))
     });
@@ -55,7 +55,7 @@ fn directory_name(random: &mut Random, here: u64, depth: u64) -> String {
 }
 
 /// The name of a file in its directory: sometimes a long one.
-fn file_name(random: &mut Random, number: u64) -> String {
+fn file_name(random: &mut Numbers, number: u64) -> String {
     let letters = match random.below(50) {
         0 => random.below(240),
         1 => 60,
@@ -67,7 +67,7 @@ fn file_name(random: &mut Random, number: u64) -> String {
 /// Writes a random tree of `names` names in directories of all sizes, and returns the bytes that its files have.
 pub fn make_tar(
     path: &Path,
-    random: &mut Random,
+    random: &mut Numbers,
     names: u64,
     has_ea_inode: bool,
     is_long: bool,

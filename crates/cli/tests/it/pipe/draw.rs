@@ -1,19 +1,17 @@
 //! What a run draws: options for the file system, and sizes. All numbers come from the run's seed.
 
-/// SplitMix64.
-pub struct Random(pub u64);
+use testkit::Random;
 
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ word >> 31
+/// Numbers that follow from a seed, in the distributions that draws need.
+pub struct Numbers(Random);
+
+impl Numbers {
+    pub fn new(seed: u64) -> Numbers {
+        Numbers(Random::new(seed))
     }
 
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+        self.0.below(limit)
     }
 
     /// True once in `times`.
@@ -62,7 +60,7 @@ impl Draw {
     }
 
     /// Random options for a tree of `names` names.
-    pub fn new(random: &mut Random, names: u64) -> Draw {
+    pub fn new(random: &mut Numbers, names: u64) -> Draw {
         let mut draw = Draw {
             options: Vec::new(),
             block: 4096,
@@ -91,7 +89,7 @@ impl Draw {
         draw
     }
 
-    fn inodes(&mut self, random: &mut Random, names: u64) {
+    fn inodes(&mut self, random: &mut Numbers, names: u64) {
         match random.below(8) {
             // Any ratio, where the tables do not fill nearly all of a large image.
             0 | 1 => {
@@ -111,7 +109,7 @@ impl Draw {
         }
     }
 
-    fn groups(&mut self, random: &mut Random, names: u64, features: &str) {
+    fn groups(&mut self, random: &mut Numbers, names: u64, features: &str) {
         if features.contains("bigalloc") {
             if random.below(3) > 0 {
                 let most = (CLUSTERS_BUDGET / names).clamp(self.block * 2, 16 << 20);
@@ -126,7 +124,7 @@ impl Draw {
         }
     }
 
-    fn others(&mut self, random: &mut Random, features: &str) {
+    fn others(&mut self, random: &mut Numbers, features: &str) {
         if random.once_in(8) && !features.contains("^has_journal") {
             let least = (1024 * self.block) >> 20;
             self.give(
@@ -147,7 +145,7 @@ impl Draw {
 }
 
 /// Random features: one of each list, where they go together.
-fn features(random: &mut Random) -> String {
+fn features(random: &mut Numbers) -> String {
     let layout = random.one_of(&[
         "",
         "",
@@ -203,7 +201,7 @@ fn features(random: &mut Random) -> String {
 }
 
 /// A size that is not a number.
-pub fn auto_size(random: &mut Random) -> String {
+pub fn auto_size(random: &mut Numbers) -> String {
     match random.below(6) {
         0 | 1 => "auto".into(),
         2 => format!("auto+{}%", random.log_uniform(150.0)),
@@ -213,7 +211,7 @@ pub fn auto_size(random: &mut Random) -> String {
 }
 
 /// A size in bytes, given the smallest one: one at which the tree fits, just fits, or does not fit.
-pub fn fixed_size(random: &mut Random, smallest: u64) -> u64 {
+pub fn fixed_size(random: &mut Numbers, smallest: u64) -> u64 {
     match random.below(6) {
         0 => smallest / 100 * (30 + random.below(70)),
         1 => smallest - random.log_uniform(smallest as f64 / 20.0),

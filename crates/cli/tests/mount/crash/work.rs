@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use model::Random;
+use testkit::Random;
 
 /// Files that a client keeps at most, and the most bytes of one: together they fit the small images of this test.
 const FILES_MOST: usize = 24;

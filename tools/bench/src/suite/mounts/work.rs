@@ -13,9 +13,9 @@ use sync::{clock, thread};
 use super::servers::{Kind, Mounted, Place, failed, run};
 use crate::in_process::InProcess;
 use crate::machine::{children_time, cpu_time};
-use crate::random::Random;
 use crate::table::Sample;
 use crate::target::Target;
+use model::Random;
 
 /// Directories `d0`, `d1`, ... of every mount, and the files `f0`, `f1`, ... in each.
 pub(super) const DIRECTORIES: usize = 20;
@@ -332,7 +332,7 @@ impl<'a> Turn<'a> {
         })?;
         (0..names).try_for_each(|number| host(&many, fs::remove_file(name(number))))?;
         let all = self.scene.sizes.many;
-        let looked = (0..names).map(|_| format!("name-{}", self.random.below(all)));
+        let looked = (0..names).map(|_| format!("name-{}", self.random.index(all)));
         let looked: Vec<PathBuf> = looked.map(|name| many.join(name)).collect();
         forget_names(self.root())?;
         host(&many, many.metadata())?;
