@@ -2,6 +2,7 @@
 
 mod docs;
 mod layers;
+mod names;
 mod shared;
 mod sites;
 mod source;
@@ -99,6 +100,8 @@ fn check(root: &Path) -> std::io::Result<(usize, Vec<Violation>)> {
         shared::check(source, &mut violations);
     }
     sites::check(&sources, &mut violations);
+    names::check_types(&sources, &mut violations);
+    names::check_glossary(&pages, &sources, &mut violations);
     let cli_page = pages
         .iter()
         .find(|(path, _)| path == docs::CLI_PAGE)

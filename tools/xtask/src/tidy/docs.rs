@@ -159,21 +159,18 @@ pub fn check_commands(page: &Page, cli_page: &str, violations: &mut Vec<Violatio
 /// Checks that the tests that a page names exist: words in backquotes that are sentences, of five words or more.
 pub fn check_tests(page: &Page, functions: &BTreeSet<&str>, violations: &mut Vec<Violation>) {
     let (path, text) = page;
-    for (number, line) in prose(text) {
-        // What is between the first and the second backquote, the third and the fourth, and so on.
-        for word in line.split('`').skip(1).step_by(2) {
-            let is_sentence = word.trim_start_matches('_').matches('_').count() >= 4
-                && word
-                    .chars()
-                    .all(|c| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit());
-            if is_sentence && !functions.contains(word) {
-                violations.push(Violation {
-                    path: path.clone(),
-                    line: number,
-                    rule: "named-tests",
-                    message: format!("no test `{word}`"),
-                });
-            }
+    for (number, word) in spans(text) {
+        let is_sentence = word.trim_start_matches('_').matches('_').count() >= 4
+            && word
+                .chars()
+                .all(|c| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit());
+        if is_sentence && !functions.contains(word) {
+            violations.push(Violation {
+                path: path.clone(),
+                line: number,
+                rule: "named-tests",
+                message: format!("no test `{word}`"),
+            });
         }
     }
 }
@@ -198,6 +195,14 @@ pub fn check_paths(path: &str, text: &str, folders: &[String], violations: &mut 
             });
         }
     }
+}
+
+/// What stands between backquotes outside of code blocks, with the numbers of the lines.
+pub fn spans(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    prose(text).flat_map(|(number, line)| {
+        let inside = line.split('`').skip(1).step_by(2);
+        inside.map(move |span| (number, span))
+    })
 }
 
 /// The lines outside of code blocks, with their numbers.
