@@ -19,7 +19,7 @@ use crate::classic::{self, FuseDevice};
 use crate::connect::{self, Access, Connection, Fuseblk, MountError, Synced, Unmounter};
 use crate::idle::Idle;
 use crate::session::{ServedFs, Session};
-use crate::uring::{self, QueueGate, QueueSizes, Refused};
+use crate::uring::{self, QueueGate, QueueSizes, RefusedQueue};
 use crate::volume::{Agreed, MountedImage};
 use crate::waiters::Waiters;
 
@@ -105,7 +105,7 @@ impl Queues {
         session: &Arc<Session<I>>,
         device: &Arc<FuseDevice>,
         shape: QueueSizes,
-    ) -> Result<Queues, Refused> {
+    ) -> Result<Queues, RefusedQueue> {
         let queues = Queues(Arc::new(QueueGate::new()));
         for number in 0..shape.queues {
             let (device, gate) = (Arc::clone(device), Arc::clone(&queues.0));

@@ -160,22 +160,22 @@ pub(crate) struct QueueGate {
 struct GateState {
     /// The bells of the queues that are registered.
     ready: Vec<Arc<Bell>>,
-    failures: Vec<Refused>,
+    failures: Vec<RefusedQueue>,
     /// Once given: true to serve, false to end.
     order: Option<bool>,
 }
 
 /// Why the kernel has not taken a queue.
-pub(crate) struct Refused {
+pub(crate) struct RefusedQueue {
     pub(crate) error: io::Error,
     /// The kernel may bring requests by the queues all the same, and by nothing else: each has an entry that it took.
     pub(crate) is_final: bool,
 }
 
-impl From<io::Error> for Refused {
+impl From<io::Error> for RefusedQueue {
     /// A failure before the kernel had any entry.
-    fn from(error: io::Error) -> Refused {
-        Refused {
+    fn from(error: io::Error) -> RefusedQueue {
+        RefusedQueue {
             error,
             is_final: false,
         }
@@ -196,7 +196,7 @@ impl QueueGate {
     ///
     /// # Errors
     /// The error of a queue that was not registered.
-    pub(crate) fn await_ready(&self, queues: usize) -> Result<(), Refused> {
+    pub(crate) fn await_ready(&self, queues: usize) -> Result<(), RefusedQueue> {
         let mut state = self.state.lock();
         while state.ready.len() + state.failures.len() < queues {
             self.changed.wait(&mut state);
@@ -204,7 +204,7 @@ impl QueueGate {
         // One queue without entries is enough for the kernel not to use the others.
         let is_final = state.failures.iter().all(|refused| refused.is_final);
         match state.failures.pop() {
-            Some(Refused { error, .. }) => Err(Refused { error, is_final }),
+            Some(RefusedQueue { error, .. }) => Err(RefusedQueue { error, is_final }),
             None => Ok(()),
         }
     }
@@ -215,7 +215,7 @@ impl QueueGate {
         self.changed.notify_all();
     }
 
-    fn tell(&self, registered: Result<Arc<Bell>, Refused>) {
+    fn tell(&self, registered: Result<Arc<Bell>, RefusedQueue>) {
         let mut state = self.state.lock();
         match registered {
             Ok(bell) => state.ready.push(bell),
@@ -282,7 +282,7 @@ pub(crate) fn work<I: ServedFs>(
 ) -> io::Result<()> {
     pin(number);
     let queue = Queue::new(number, device, shape, session.messages());
-    let queue = queue.map_err(Refused::from).and_then(Queue::register);
+    let queue = queue.map_err(RefusedQueue::from).and_then(Queue::register);
     let mut queue = match queue {
         Ok(queue) => queue,
         Err(refused) => {
@@ -353,7 +353,7 @@ impl Queue {
     }
 
     /// Registers the queue with all of its entries.
-    fn register(mut self) -> Result<Queue, Refused> {
+    fn register(mut self) -> Result<Queue, RefusedQueue> {
         for index in 0..self.entries.len() {
             self.submit_entry(index, ring::REGISTER)?;
         }
@@ -366,7 +366,7 @@ impl Queue {
         let Some(error) = refused.clone().map(|(_, result)| -result).next() else {
             return Ok(self);
         };
-        Err(Refused {
+        Err(RefusedQueue {
             error: io::Error::from_raw_os_error(error),
             is_final: refused.count() < self.entries.len(),
         })

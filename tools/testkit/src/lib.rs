@@ -5,8 +5,8 @@
 //! [`skip`], so that what did not run is said and can be counted.
 
 mod disk;
-mod images;
 mod e2fsprogs;
+mod images;
 mod loops;
 mod manifest;
 mod power_cut;
@@ -14,11 +14,11 @@ mod programs;
 mod signals;
 
 pub use disk::{DiskState, FailingDisk};
-pub use images::{copy_image, read_image, write_image};
 pub use e2fsprogs::{
     chosen_e2fsck, debugfs, debugfs_script, dumpe2fs, e2fsck_with, e2fsck_within, mke2fs,
     try_debugfs, try_mke2fs, tune2fs,
 };
+pub use images::{copy_image, read_image, write_image};
 pub use loops::{LoopDevice, SmallDisk};
 pub use manifest::{Differences, Manifest, ManifestEntry, sha256};
 pub use model::Random;

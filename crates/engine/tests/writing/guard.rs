@@ -1,7 +1,6 @@
 //! Files whose maps name the file system's own blocks, or blocks that are free, and inodes that the bitmap has as free:
 //! every change of them is refused by name, and e2fsck finds of the image what it found before.
 
-
 use device::BlockDevice;
 use lanefs_engine::{Allocate, Error, Ino, InodeFs, NewInode};
 use simulate::CowDevice;

@@ -123,9 +123,7 @@ pub fn has_torn_superblock(state: &CowDevice) -> bool {
 /// e2fsck replays what the cut left, as the kernel would, and then finds nothing wrong.
 fn kernel_like_e2fsck(state: &CowDevice, cut: Cut) {
     with_file(state, |path| {
-        let run = |option: &str| {
-            testkit::e2fsck_with(&["-f", option], path)
-        };
+        let run = |option: &str| testkit::e2fsck_with(&["-f", option], path);
         let replayed = run("-p");
         assert!(
             replayed.status.code().is_some_and(|code| code <= 1),

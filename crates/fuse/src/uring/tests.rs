@@ -127,7 +127,7 @@ fn a_queue_of_which_the_kernel_took_nothing_is_refused_with_its_error() {
     assert!(!refused.is_final);
     // One of several: the kernel uses none of them.
     let gate = QueueGate::new();
-    gate.tell(Err(Refused {
+    gate.tell(Err(RefusedQueue {
         is_final: true,
         ..refused
     }));

@@ -24,8 +24,7 @@ pub struct Image {
 pub const CELLS: usize = 64;
 
 fn blocks_of(image: &Path, file: &str) -> Vec<FsBlock> {
-    let output = testkit::debugfs(&["-R", &format!("blocks {file}"), image.to_str().unwrap()],
-    );
+    let output = testkit::debugfs(&["-R", &format!("blocks {file}"), image.to_str().unwrap()]);
     let text = String::from_utf8(output.stdout).unwrap();
     text.split_whitespace()
         .map(|number| FsBlock(number.parse().unwrap()))
@@ -83,12 +82,11 @@ impl Image {
         ];
         testkit::mke2fs(&arguments);
         testkit::debugfs(&[
-                "-w",
-                "-R",
-                &format!("write {} cells", file.display()),
-                image,
-            ],
-        );
+            "-w",
+            "-R",
+            &format!("write {} cells", file.display()),
+            image,
+        ]);
         let bytes = testkit::read_image(&path);
         Some(Image {
             bytes,
