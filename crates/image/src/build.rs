@@ -118,21 +118,40 @@ fn build_planned(
     finish(options, &tree, &plan, &mkfs, clamp, output, job)
 }
 
-/// The plan of a tree. Where its own order does not fit in the size given, that of a pipe may: files have other pieces
-/// then, and fewer of them may need a map. So a size that holds a pipe's tree holds a file's.
+/// The plan of a tree. A pipe with the same archives gets an image, or is refused, alike. Where the plan's own order
+/// does not fit in the size given, that of the archives may: files have other pieces then, and fewer of them may need
+/// a map. And of two reasons that one is named for which a pipe is refused before it is read.
 fn planned(tree: &SourceTree, mkfs: &mkfs::Options, size: Size) -> Result<ImagePlan, BuildError> {
-    let (refused, bytes) = match (plan::plan(tree, mkfs, size), size) {
-        (Err(refused @ PlanError::TooSmall { .. }), Size::Fixed(bytes))
-            if !mkfs.packed_meta_blocks =>
-        {
-            (refused, bytes)
-        }
-        (planned, _) => return Ok(planned?),
+    let refused = match plan::plan(tree, mkfs, size) {
+        Ok(plan) => return Ok(plan),
+        Err(refused) => refused,
     };
-    let placed = stream::placed_as_from_a_pipe(tree, mkfs, bytes);
+    if mkfs.packed_meta_blocks {
+        return Err(refused.into());
+    }
+    let given = given(size);
+    let mut streamed = mkfs.clone();
+    let room = match Room::new(&mut streamed, given) {
+        Ok(room) => room,
+        Err(error @ BuildError::Mkfs(_)) => return Err(error),
+        Err(_) => return Err(refused.into()),
+    };
+    let is_too_small = given.is_some() && matches!(refused, PlanError::TooSmall { .. });
+    if !is_too_small || !stream::is_from_archives(tree) {
+        return Err(refused.into());
+    }
+    let placed = stream::placed_as_from_a_pipe(tree, room, streamed);
     let planned =
         placed.and_then(|(taken, mkfs)| plan::plan_around(tree, &mkfs, size, &taken).ok());
     planned.ok_or_else(|| refused.into())
+}
+
+/// The bytes of an image whose size is given.
+fn given(size: Size) -> Option<u64> {
+    match size {
+        Size::Fixed(bytes) => Some(bytes),
+        Size::Auto(_) => None,
+    }
 }
 
 /// Refuses options that no image can have, or none of a given size, whatever comes into it: before a source is read, so
@@ -156,10 +175,7 @@ fn build_from_pipe(
     output: &Path,
     job: &Job<'_>,
 ) -> Result<BuildReport, BuildError> {
-    let given = match options.size {
-        Size::Fixed(bytes) => Some(bytes),
-        Size::Auto(_) => None,
-    };
+    let given = given(options.size);
     if mkfs.packed_meta_blocks {
         return Err(BuildError::Usage(
             "-E packed_meta_blocks: what comes through a pipe is placed before the metadata; build from a file".into(),

@@ -293,22 +293,23 @@ impl Room {
     }
 }
 
-/// What the files of archives that can be read again get in an image of `bytes` bytes where they are placed as a pipe
-/// would bring them, and the options that hold the geometry around which they lie; `None` where they do not fit.
+/// Whether a pipe could bring all of the tree.
+pub(crate) fn is_from_archives(tree: &SourceTree) -> bool {
+    tree.nodes()
+        .all(|id| !matches!(tree.data(id), Data::Path(_)))
+}
+
+/// What the files of archives that can be read again get where they are placed as a pipe would bring them, and the
+/// options that hold the geometry around which they lie; `None` where they do not fit.
 pub(crate) fn placed_as_from_a_pipe(
     tree: &SourceTree,
-    options: &Options,
-    bytes: u64,
+    mut room: Room,
+    mut options: Options,
 ) -> Option<(EarlyBlocks, Options)> {
-    let mut options = options.clone();
-    let mut room = Room::new(&mut options, Some(bytes)).ok()?;
     let mut order: Vec<_> = tree
         .nodes()
         .filter_map(|id| Some((archive_key(tree.data(id))?, id)))
         .collect();
-    if order.is_empty() {
-        return None;
-    }
     order.sort_unstable();
     let bits = room.shape.block_size.bits();
     let mut files = HashMap::with_capacity(order.len());

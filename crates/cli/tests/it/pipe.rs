@@ -335,6 +335,12 @@ const LIMITS: &[(bool, &str, &str)] = &[
     (false, "auto", "-b 4096 -E resize=500"),
     (true, "min", "-b 1024 -E resize=8G"),
     (true, "auto", "-b 4096 -E resize=1052644"),
+    // Of two reasons, the one that does not depend on the tree.
+    (
+        false,
+        "min",
+        "-b 1024 -I 1024 -N 144 -g 344 -E resize=19665672 -O ^flex_bg,sparse_super2,^64bit,^has_journal",
+    ),
     // Backups need groups, which a larger image has.
     (true, "min", "-E num_backup_sb=2"),
     (true, "auto", "-b 1024 -E num_backup_sb=1 -O ^flex_bg"),
