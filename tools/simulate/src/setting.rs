@@ -151,7 +151,7 @@ pub fn all() -> Vec<Variants> {
     all
 }
 
-/// A switch to any form of any mechanism, as [`engine::Fs::choose`] takes it.
+/// A switch to any form of any mechanism, as [`engine::InodeFs::choose`] takes it.
 #[must_use]
 pub fn switch(random: &mut Random) -> String {
     let choices: Vec<_> = Variants::choices().collect();
