@@ -41,7 +41,7 @@ pub struct NewInode {
     pub umask: u16,
     /// Owner.
     pub uid: u32,
-    /// Owning group; a directory with setgid set decides itself, and all do with [`crate::OpenOptions::bsd_groups`].
+    /// Owning group; a directory with setgid set decides itself, and all do with [`crate::MountOptions::bsd_groups`].
     pub gid: u32,
     /// Whether the caller holds it from the start, as by [`crate::InodeFs::hold`].
     pub held: bool,
