@@ -118,35 +118,37 @@ fn build_planned(
     finish(options, &tree, &plan, &mkfs, clamp, output, job)
 }
 
-/// The plan of a tree. A pipe with the same archives gets an image, or is refused, alike. Where the plan's own order
-/// does not fit in the size given, that of the archives may: files have other pieces then, and fewer of them may need
-/// a map. And of two reasons that one is named for which a pipe is refused before it is read.
+/// Plans a tree. A tree from archives is built, or refused with the same reason, as if it came through a pipe:
+///
+/// - If the plan's own order does not fit in the given size, the archives' order is tried. It splits files in other
+///   places, and fewer of them may need blocks for their maps.
+/// - If the options alone are why a pipe is refused, before it is read, that reason is given.
 fn planned(tree: &SourceTree, mkfs: &mkfs::Options, size: Size) -> Result<ImagePlan, BuildError> {
     let refused = match plan::plan(tree, mkfs, size) {
         Ok(plan) => return Ok(plan),
         Err(refused) => refused,
     };
-    if mkfs.packed_meta_blocks {
+    if mkfs.packed_meta_blocks || !stream::is_from_archives(tree) {
         return Err(refused.into());
     }
-    let given = given(size);
     let mut streamed = mkfs.clone();
-    let room = match Room::new(&mut streamed, given) {
+    let room = match Room::new(&mut streamed, given(size)) {
         Ok(room) => room,
         Err(error @ BuildError::Mkfs(_)) => return Err(error),
         Err(_) => return Err(refused.into()),
     };
-    let is_too_small = given.is_some() && matches!(refused, PlanError::TooSmall { .. });
-    if !is_too_small || !stream::is_from_archives(tree) {
-        return Err(refused.into());
-    }
-    let placed = stream::placed_as_from_a_pipe(tree, room, streamed);
+    let placed = match (&refused, size) {
+        (PlanError::TooSmall { .. }, Size::Fixed(_)) => {
+            stream::placed_as_from_a_pipe(tree, room, streamed)
+        }
+        _ => None,
+    };
     let planned =
         placed.and_then(|(taken, mkfs)| plan::plan_around(tree, &mkfs, size, &taken).ok());
     planned.ok_or_else(|| refused.into())
 }
 
-/// The bytes of an image whose size is given.
+/// The size in bytes, if one is given.
 fn given(size: Size) -> Option<u64> {
     match size {
         Size::Fixed(bytes) => Some(bytes),

@@ -35,8 +35,8 @@ const SIZE_MAX: u64 = 1 << 48;
 /// leave no room there leave none anywhere, and a search further on would only take memory.
 const SEARCH_GROUPS: u64 = 1 << 14;
 const SEARCH_TIMES: u64 = 256;
-/// An option that only sizes of more than this many times what is needed refuse is not why no size fits: inode tables
-/// left no room in all the smaller ones.
+/// If an option rules out only sizes that are more than this many times what the tree needs, it is not the reason why
+/// no size fits: in all smaller sizes, the inode tables left no room.
 const REASON_TIMES: u64 = 1 << 10;
 /// Bytes from which on a file needs the feature large_file.
 const LARGE_FILE_BYTES: u64 = 1 << 31;
@@ -550,7 +550,7 @@ fn of_this_size(error: PlanError) -> Result<Attempt, PlanError> {
 
 /// A search for the smallest size. Sizes are numbers of clusters.
 struct Search {
-    /// What is needed, without a file system's own structures.
+    /// The clusters that the tree needs, without the file system's own structures.
     needed: u64,
     /// A size that is too small.
     low: u64,

@@ -293,14 +293,14 @@ impl Room {
     }
 }
 
-/// Whether a pipe could bring all of the tree.
+/// Whether no file of the tree comes from a directory, so that a pipe could bring all of it.
 pub(crate) fn is_from_archives(tree: &SourceTree) -> bool {
     tree.nodes()
         .all(|id| !matches!(tree.data(id), Data::Path(_)))
 }
 
-/// What the files of archives that can be read again get where they are placed as a pipe would bring them, and the
-/// options that hold the geometry around which they lie; `None` where they do not fit.
+/// Places files of archives that can be read again in the order in which a pipe would bring them. Returns their blocks,
+/// and the options with the geometry around which they lie; `None` if they do not fit.
 pub(crate) fn placed_as_from_a_pipe(
     tree: &SourceTree,
     mut room: Room,

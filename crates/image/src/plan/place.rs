@@ -78,10 +78,10 @@ pub(crate) struct ValueInode {
     pub references: u32,
 }
 
-/// A file of an archive, and its place among the archive's files: these keys rise in the order of the archive.
+/// Identifies a file of an archive. The keys of one archive ascend in the order of its files.
 pub(crate) type ArchiveKey = (SourceId, u64);
 
-/// The key of a node's data; `None` for what does not come from an archive.
+/// The key of a node's data; `None` if it does not come from an archive.
 pub(crate) fn archive_key(data: Data) -> Option<ArchiveKey> {
     match data {
         Data::Range { source, offset } => Some((source, offset)),
