@@ -54,7 +54,7 @@ struct OfInode {
     names: BTreeSet<NamePlace>,
     /// Blocks that changed in the epoch.
     ranges: BlockRanges,
-    /// Those of them that changed after the inode was last logged.
+    /// Those of these ranges that changed after the inode was last logged.
     since_log: BlockRanges,
     has_too_many: bool,
     /// Its map had an index before or after one of these changes, so the result of a replay is not known.
@@ -93,11 +93,11 @@ struct Shard {
 
 /// The changed names of a directory that must still be logged.
 pub(crate) enum UnloggedNames {
-    /// These.
+    /// These names must be logged.
     Names(Vec<NamePlace>),
-    /// None, once this batch of the log is on disk.
+    /// No name must be logged; those that changed are durable once this batch of the log is on disk.
     Nothing(Batch),
-    /// Not known: there are too many, or no name changed.
+    /// It is not known: too many names changed to note them, or none did.
     Unknown,
 }
 

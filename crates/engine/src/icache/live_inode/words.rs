@@ -1,15 +1,17 @@
-//! The record of an inode as words, which are copied without a latch, with what a copy needs in addition.
+//! An inode as a row of 64-bit words, which threads copy without a latch: the record as it is on the disk, and one word
+//! with what a reader of the copy needs besides.
 
 use ondisk::inode::{self, Inode, RECORD_WORDS};
 
-/// The words of the record, and one for [`Rest`].
+/// Number of words: those of the record, and one for [`Rest`].
 pub(super) const WORDS: usize = RECORD_WORDS + 1;
 
-/// What a copy of the record needs in addition.
+/// What a reader of a copied record needs besides the record.
 pub(super) struct Rest {
-    /// The seed of checksums of blocks that belong to the inode.
+    /// The seed with which the checksums of this inode's own blocks begin: those of its map, directory and attributes.
     pub(super) seed: u32,
-    /// Whether the slot has anything behind the record: attributes, inline data, fields that we do not know.
+    /// Whether the inode's slot in the table holds anything behind the record: attributes, inline data, or fields that
+    /// lanefs does not know.
     pub(super) has_more: bool,
 }
 
@@ -26,7 +28,7 @@ impl Rest {
     }
 }
 
-/// The words of a record and its slot.
+/// Makes the words of an inode from its record and from its slot in the inode table.
 pub(super) fn words(inode: &Inode, slot: &[u8], seed: u32) -> [u64; WORDS] {
     let known = inode::BASE_SIZE + usize::from(inode.extra_size().min(inode::EXTRA_SIZE));
     let behind = slot.get(known..).unwrap_or_default();
@@ -44,7 +46,7 @@ pub(super) fn words_with(inode: &Inode, rest: Rest) -> [u64; WORDS] {
     words
 }
 
-/// The record and the rest from their words: the reverse of [`words`].
+/// Takes the words that [`words`] made apart again.
 pub(super) fn split(words: &[u64; WORDS]) -> (Inode, Rest) {
     let mut record = [0; RECORD_WORDS];
     record.copy_from_slice(&words[..RECORD_WORDS]);
