@@ -54,9 +54,7 @@ struct Segment {
 
 /// An entry; see the module.
 pub(super) struct Entry {
-    /// From `start`, a page boundary: the header buffer, then the data buffer.
-    memory: Vec<u8>,
-    start: usize,
+    buffers: EntryBuffers,
     /// Both buffers, for the kernel.
     segments: Box<[Segment; ring::SEGMENTS as usize]>,
     /// The kernel's number of the request.
@@ -70,6 +68,30 @@ pub(super) struct Entry {
     channel: Arc<dyn Channel>,
 }
 
+/// The header buffer and the data buffer, from a page boundary on.
+struct EntryBuffers {
+    memory: Vec<u8>,
+    start: usize,
+}
+
+impl EntryBuffers {
+    fn new(payload: usize) -> EntryBuffers {
+        let mut memory = vec![0; HEADERS + HEADERS + payload];
+        let start = memory.as_ptr().align_offset(HEADERS);
+        memory.truncate(start + HEADERS + payload);
+        EntryBuffers { memory, start }
+    }
+
+    fn address(&self) -> usize {
+        self.memory.as_ptr().addr() + self.start
+    }
+
+    /// The headers and the data.
+    fn split(&mut self) -> (&mut [u8], &mut [u8]) {
+        self.memory[self.start..].split_at_mut(HEADERS)
+    }
+}
+
 impl Entry {
     pub(super) fn new(
         index: u64,
@@ -77,9 +99,8 @@ impl Entry {
         bell: &Arc<Bell>,
         messages: &Arc<Messages>,
     ) -> Entry {
-        let memory = vec![0; HEADERS + HEADERS + payload];
-        let start = memory.as_ptr().align_offset(HEADERS);
-        let address = memory.as_ptr().addr() + start;
+        let buffers = EntryBuffers::new(payload);
+        let address = buffers.address();
         let data = address + HEADERS;
         let slot = Arc::new(Slot {
             index,
@@ -91,8 +112,7 @@ impl Entry {
         });
         let counted = CountedChannel::new(Arc::clone(&slot), Arc::clone(messages));
         Entry {
-            memory,
-            start,
+            buffers,
             segments: Box::new([
                 Segment {
                     address: address as u64,
@@ -120,14 +140,9 @@ impl Entry {
         self.segments.as_ptr().addr() as u64
     }
 
-    fn buffers(&mut self) -> (&mut [u8], &mut [u8]) {
-        let whole = &mut self.memory[self.start..][..HEADERS + self.slot.room];
-        whole.split_at_mut(HEADERS)
-    }
-
     /// Begins to serve the request that the kernel put into the buffers.
     pub(super) fn begin(&mut self) {
-        let (headers, _) = self.buffers();
+        let (headers, _) = self.buffers.split();
         let found = abi::RingEntry::read_from_bytes(&headers[ring::ENTRY]);
         // `ENTRY` has the size of the structure, so this does not fail.
         self.commit = found.map_or(0, |found| found.commit);
@@ -138,8 +153,7 @@ impl Entry {
 
     /// The channel for the answer, and the request. A request that brings data leaves no room for a read.
     pub(super) fn filled(&mut self) -> (&Arc<dyn Channel>, Filled<'_>) {
-        let whole = &mut self.memory[self.start..][..HEADERS + self.slot.room];
-        let (headers, data) = whole.split_at_mut(HEADERS);
+        let (headers, data) = self.buffers.split();
         let headers = &*headers;
         let size = abi::RingEntry::read_from_bytes(&headers[ring::ENTRY])
             .map_or(0, |entry| entry.payload_size as usize)
@@ -172,10 +186,8 @@ impl Entry {
 
     /// Copies the answer into the buffers, from which the kernel takes it.
     pub(super) fn put_answer(&mut self) {
-        let slot = Arc::clone(&self.slot);
-        let commit = self.commit;
-        let mut staged = slot.staged.lock();
-        let (headers, data) = self.buffers();
+        let mut staged = self.slot.staged.lock();
+        let (headers, data) = self.buffers.split();
         let size = match staged.in_place {
             Some(len) => len,
             None => {
@@ -193,7 +205,7 @@ impl Entry {
         };
         headers[..size_of::<abi::OutHeader>()].copy_from_slice(header.as_bytes());
         let entry = abi::RingEntry {
-            commit,
+            commit: self.commit,
             payload_size,
             ..abi::RingEntry::default()
         };
@@ -325,7 +337,7 @@ mod tests {
 
     /// Puts a request into the buffers, as the kernel does.
     fn fill(entry: &mut Entry, operation: &[u8], input: &[u8]) {
-        let (headers, data) = entry.buffers();
+        let (headers, data) = entry.buffers.split();
         let header = abi::InHeader {
             len: (size_of::<abi::InHeader>() + operation.len() + input.len()) as u32,
             unique: 8,
@@ -345,7 +357,7 @@ mod tests {
 
     fn answer_of(entry: &mut Entry) -> (u64, i32, Vec<u8>) {
         entry.put_answer();
-        let (headers, data) = entry.buffers();
+        let (headers, data) = entry.buffers.split();
         let header = abi::OutHeader::read_from_bytes(&headers[..16]).unwrap();
         let ring = abi::RingEntry::read_from_bytes(&headers[ring::ENTRY]).unwrap();
         assert_eq!((ring.commit, header.len), (8, 16 + ring.payload_size));
@@ -372,7 +384,7 @@ mod tests {
     fn lengths_that_contradict_the_buffers_are_cut() {
         let (mut entry, _bell) = entry(64);
         fill(&mut entry, b"", b"");
-        let (headers, _) = entry.buffers();
+        let (headers, _) = entry.buffers.split();
         headers[..4].fill(0xff);
         headers[ring::ENTRY].fill(0xff);
         let (_, filled) = entry.filled();
