@@ -22,8 +22,9 @@ impl MountedImage {
         let fs = self.fs.inodes();
         let mut change = *change;
         let is_given_away = change.uid.is_some() || change.gid.is_some();
-        // A request without any attribute comes from a kernel that leaves taking the bits off to us: before a write,
-        // which takes them off itself, and on chown(-1, -1), which only the owner may call.
+        // The kernel sends a request without any attribute if it leaves it to us to take the bits off. It does so
+        // before a write, where `before_writing` takes them off, and for chown(-1, -1), which only the owner and root
+        // may call. So such a request takes them off here only if it comes from these.
         let is_empty = change == SetAttributes::default();
         let mut is_append_only = false;
         if change.size.is_some() || is_given_away || is_empty {
@@ -33,17 +34,13 @@ impl MountedImage {
             if change.size == Some(now.size) && change.mtime.is_none() {
                 change.mtime = Some(SetTime::Now);
             }
-            // If the bits are taken off here, root's chown(-1, -1) counts, too.
+            // Root's chown(-1, -1) takes them off only if the kernel leaves all of this to us.
             let is_root = self.agreed.takes_privileges && caller.uid == 0;
             let may_change = !is_empty || is_root || caller.uid == now.uid;
             let is_by_size = !is_given_away && !is_empty;
-            let lost = match self.agreed.takes_privileges {
-                true if is_by_size && !unprivileged => 0,
-                true => privileges_lost(caller, now.mode, now.gid),
-                false if costs_set_gid(caller, now.mode, now.gid) => SET_GID,
-                false => 0,
-            };
-            if may_change && lost != 0 && now.file_type != FileType::Directory {
+            let keeps_all = self.agreed.takes_privileges && is_by_size && !unprivileged;
+            let lost = self.bits_lost(caller, now.mode, now.gid);
+            if may_change && !keeps_all && lost != 0 && now.file_type != FileType::Directory {
                 change.mode = Some(change.mode.unwrap_or(now.mode) & PERMISSIONS & !lost);
             }
         }
@@ -55,6 +52,18 @@ impl MountedImage {
             change.mode = Some(fs.mode_and_group(ino)?.0 & PERMISSIONS);
         }
         fs.set_attributes(ino, &change)
+    }
+
+    /// The bits that a change by this caller takes off a file with this mode and group. Without `takes_privileges` the
+    /// kernel takes set-user-ID off itself.
+    fn bits_lost(&self, caller: Caller, mode: u16, gid: u32) -> u16 {
+        if self.agreed.takes_privileges {
+            privileges_lost(caller, mode, gid)
+        } else if costs_set_gid(caller, mode, gid) {
+            SET_GID
+        } else {
+            0
+        }
     }
 
     /// Whether setting an access ACL takes set-group-ID off: yes, unless the caller is privileged or in the file's
@@ -76,13 +85,9 @@ impl MountedImage {
             return Ok(());
         }
         let fs = self.fs.inodes();
-        // Reading only mode and group does not count as a look at the times, after which each write would set them.
+        // `metadata` would count as a look at the times, and make the next write set them again.
         let (mode, gid) = fs.mode_and_group(ino)?;
-        let lost = match self.agreed.takes_privileges {
-            true => privileges_lost(caller, mode, gid),
-            false if costs_set_gid(caller, mode, gid) => SET_GID,
-            false => 0,
-        };
+        let lost = self.bits_lost(caller, mode, gid);
         if lost == 0 {
             return Ok(());
         }
