@@ -340,7 +340,7 @@ fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(sent)
 }
 
-/// Calls umount2(2) as [`apart`] does, without this process's connections to the kernel.
+/// Calls umount2(2) where this process's connections to the kernel are not open: see [`apart`].
 fn unmount_apart(directory: &Path, flags: UnmountFlags) -> Result<(), Errno> {
     if has_rings()
         && let Some(unmounted) = unmount_by_program(directory, flags)
@@ -351,8 +351,8 @@ fn unmount_apart(directory: &Path, flags: UnmountFlags) -> Result<(), Errno> {
     apart(move || rustix::mount::unmount(&directory, flags))
 }
 
-/// Calls syncfs(2) on the file system at a directory, as [`apart`] does. A failed write is reported to the program that
-/// syncs the file.
+/// Calls syncfs(2) on the file system at a directory, where this process's connections to the kernel are not open: see
+/// [`apart`]. Its result is not needed: a failed write is reported to the program that syncs the file.
 fn sync_apart(directory: &Path) {
     if has_rings() {
         let mut command = Command::new("sync");
@@ -376,7 +376,7 @@ fn sync_apart(directory: &Path) {
 /// process makes the call.
 fn apart(work: impl FnOnce() -> Result<(), Errno> + Send + 'static) -> Result<(), Errno> {
     let work = move || {
-        // If this fails, only the wait of a server that is killed meanwhile does not end.
+        // If this fails, the call still works; only a server that is killed during the call would not end.
         let _ = drop_connections();
         work()
     };
@@ -465,7 +465,7 @@ pub struct Unmounter {
     directory: PathBuf,
     /// The kernel's number of the connection.
     connection: Option<u32>,
-    /// What tells the connection from a later one with its number, and ends it.
+    /// Ends the connection, and tells it from a later one that has got its number. Only for a mount of this process.
     control: Option<Arc<Control>>,
 }
 
@@ -480,7 +480,7 @@ impl Unmounter {
         }
     }
 
-    /// For a directory that this process has just mounted, and whose connection it may have to end.
+    /// An unmounter that can also end the connection, for a directory that this process has just mounted.
     fn with_control(directory: &Path) -> Unmounter {
         let unmounter = Unmounter::new(directory);
         let control = unmounter.connection.and_then(Control::open);
@@ -512,13 +512,9 @@ impl Unmounter {
     #[must_use]
     pub fn is_mounted(&self) -> bool {
         let now = mounts::mounted_at(&self.directory).map(|mount| mount.connection);
-        // While the connection exists, no other has its number.
-        let is_ours = || {
-            self.control
-                .as_ref()
-                .is_none_or(|control| control.is_there())
-        };
-        now.is_some() && now == self.connection && is_ours()
+        // Another mount may have got the number, if our connection is gone.
+        let control = self.control.as_ref();
+        now.is_some() && now == self.connection && control.is_none_or(|ours| ours.is_there())
     }
 
     /// Makes the kernel write to the server what programs stored through mappings of files and have not synced. Waits
@@ -547,7 +543,7 @@ impl Unmounter {
             Some(control) => control.abort(),
             // The mount was over before its connection was known.
             None if self.connection.is_none() => Ok(()),
-            // Its number alone may be another mount's by now.
+            // Its files could not be opened, and its number alone may be another mount's by now.
             None => Err(Errno::NOENT),
         };
         let failed =

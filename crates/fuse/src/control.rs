@@ -4,8 +4,8 @@
 //!
 //! The host lists connections by number in a file system of type `fusectl`, usually at `/sys/fs/fuse/connections`. The
 //! number is that of the mount's device, and the kernel gives it to another mount as soon as this one is gone. A file
-//! of that list that was opened before stays tied to its connection: once that is gone, reading it returns nothing, and
-//! writing it does nothing.
+//! that was opened while the connection existed stays tied to it: once the connection is gone, the file reads as empty,
+//! and a write does nothing.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -15,23 +15,23 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 /// Where the host usually has the list.
 pub(crate) const CONNECTIONS: &str = "/sys/fs/fuse/connections";
-/// The number of requests under way fits.
+/// Room for a number of requests in decimal digits.
 const COUNT_BYTES: usize = 32;
 
-/// See the module.
+/// The open files of one connection; see the module.
 #[derive(Debug)]
 pub(crate) struct Control {
-    /// Reads as the number of requests under way.
+    /// Read for the number of requests under way.
     waiting: OwnedFd,
-    /// A write ends the connection.
+    /// Written to end the connection.
     abort: OwnedFd,
 }
 
 impl Control {
-    /// Opens the files of the connection that has this number now; `None` where the host does not show them to this
+    /// Opens the files of the connection that has this number now; `None` if the host does not show them to this
     /// process.
     pub(crate) fn open(number: u32) -> Option<Control> {
-        // Root mounts the list at no directory, so that no other program finds its own mount of the list in use.
+        // Root uses a mount of its own that is at no directory, so that others can unmount the host's list meanwhile.
         match private_list() {
             Some(list) => Control::open_in(list.as_fd(), &number.to_string()),
             None => Control::open_in(CWD, &format!("{CONNECTIONS}/{number}")),
@@ -49,9 +49,9 @@ impl Control {
         })
     }
 
-    /// Whether the connection exists, and so its number is not another's.
+    /// Whether the connection exists. While it does, no other connection has its number.
     pub(crate) fn is_there(&self) -> bool {
-        // An open file of this kind is read once, from its beginning to its end.
+        // The kernel does not let this file seek, so an open one can be read only once: each look opens it again.
         let path = format!("/proc/self/fd/{}", self.waiting.as_raw_fd());
         let again = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let mut count = [0; COUNT_BYTES];
@@ -68,7 +68,7 @@ impl Control {
     }
 }
 
-/// The list, mounted for this process alone; `None` for a user who may not mount it.
+/// Mounts the list at no directory; `None` for a user who may not mount.
 fn private_list() -> Option<OwnedFd> {
     let list = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC).ok()?;
     fsconfig_create(list.as_fd()).ok()?;
@@ -84,7 +84,7 @@ mod tests {
     use crate::connect::open_device;
     use crate::mounts;
 
-    /// A mount that nobody serves, and its connection.
+    /// A mount without a server.
     struct Mount {
         directory: tempfile::TempDir,
         _device: OwnedFd,

@@ -1,4 +1,4 @@
-//! Answers requests of arbitrary bytes without a kernel: the fuzzer's target `request` calls this.
+//! The entry point of the fuzz target `request`: answers requests of arbitrary bytes, without a kernel.
 //!
 //! Each request must get exactly one answer, with its number and with no more bytes than it asked for, or none if its
 //! kind has no answer. The image is closed at the end.
@@ -17,7 +17,8 @@ use crate::serve::{MAX_IO, ServeOutcome, Server};
 use crate::volume::{Agreed, MountedImage};
 use crate::waiters::Waiters;
 
-/// How long an answer may take. Another thread may give it: the reply to a failed write waits for the kernel's pages.
+/// The longest time until an answer, which another thread may give: after a failed write it is sent when the kernel has
+/// dropped its pages.
 const PATIENCE: Duration = Duration::from_secs(20);
 const HEADER: usize = size_of::<abi::InHeader>();
 
@@ -72,7 +73,7 @@ impl Channel for Answers {
 /// Answers requests one after the other, then closes the image; returns how many succeeded.
 ///
 /// # Errors
-/// `Broken` if the kernel would refuse an answer, or closing failed.
+/// [`Broken`] if an answer is missing or the kernel would refuse it, or if closing failed.
 pub fn answer_all<'a>(
     fs: Fs,
     requests: impl IntoIterator<Item = Parts<'a>>,

@@ -104,16 +104,16 @@ impl Queues {
     fn start<I: ServedFs>(
         session: &Arc<Session<I>>,
         device: &Arc<FuseDevice>,
-        shape: QueueSizes,
+        sizes: QueueSizes,
     ) -> Result<Queues, RefusedQueue> {
         let queues = Queues(Arc::new(QueueGate::new()));
-        for number in 0..shape.queues {
+        for number in 0..sizes.queues {
             let (device, gate) = (Arc::clone(device), Arc::clone(&queues.0));
             session.start(number, move |session| {
-                uring::work(session, number, &device, shape, &gate)
+                uring::work(session, number, &device, sizes, &gate)
             })?;
         }
-        queues.0.await_ready(shape.queues)?;
+        queues.0.await_ready(sizes.queues)?;
         Ok(queues)
     }
 }
@@ -124,7 +124,7 @@ impl Drop for Queues {
     }
 }
 
-/// A [`Session`], of an image or of the server without one.
+/// A [`Session`], whatever it serves.
 trait Serves: Send + Sync {
     fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>);
     fn start(self: Arc<Self>, number: usize, channel: Arc<FuseDevice>) -> io::Result<()>;
@@ -161,7 +161,7 @@ impl<I: ServedFs> Serves for Session<I> {
 ///
 /// # Errors
 /// `NoRing` if io_uring was required and the system has none.
-fn wanted_shape(wanted: IoUring) -> Result<Option<QueueSizes>, MountError> {
+fn wanted_sizes(wanted: IoUring) -> Result<Option<QueueSizes>, MountError> {
     if wanted == IoUring::Off {
         return Ok(None);
     }
@@ -180,27 +180,27 @@ pub(crate) struct Linked {
     synced: Synced,
     /// The flags that the kernel offered.
     offered: u64,
-    /// The queues to be made, if requests come over io_uring.
-    shape: Option<QueueSizes>,
+    /// The queues to be registered, if requests come over io_uring.
+    sizes: Option<QueueSizes>,
 }
 
 impl Linked {
     /// Mounts, and negotiates with the kernel.
     pub(crate) fn new(directory: &Path, options: &Options) -> Result<Linked, MountError> {
-        let shape = wanted_shape(options.io_uring)?;
+        let sizes = wanted_sizes(options.io_uring)?;
         let connection = connect::connect(
             &options.source,
             directory,
             &options.access,
             options.block_device,
         )?;
-        Linked::agree(connection, shape, options)
+        Linked::agree(connection, sizes, options)
     }
 
     /// Negotiates with the kernel.
     fn agree(
         connection: Connection,
-        shape: Option<QueueSizes>,
+        sizes: Option<QueueSizes>,
         options: &Options,
     ) -> Result<Linked, MountError> {
         let Connection {
@@ -212,7 +212,7 @@ impl Linked {
         // With `default_permissions` the kernel checks ACLs, and leaves the umask to them.
         let with_acls = options.access.default_permissions;
         // At most 256 KiB.
-        let ring_io = shape.map(|shape| shape.payload as u32);
+        let ring_io = sizes.map(|sizes| sizes.payload as u32);
         let offered = device.shake_hands(with_acls, ring_io);
         let is_offered = matches!(offered, Ok(offered) if offered & init::OVER_IO_URING != 0);
         let offered = match offered {
@@ -235,7 +235,7 @@ impl Linked {
             unmounter,
             synced,
             offered,
-            shape: shape.filter(|_| is_offered),
+            sizes: sizes.filter(|_| is_offered),
         })
     }
 
@@ -266,10 +266,10 @@ impl Linked {
                 idle,
             ))
         };
-        if let Some(shape) = self.shape {
-            let waiters = Waiters::for_queues(shape.entries());
-            let session = session(image, shape.queues, waiters);
-            let refused = match Queues::start(&session, &self.device, shape) {
+        if let Some(sizes) = self.sizes {
+            let waiters = Waiters::for_queues(sizes.entries());
+            let session = session(image, sizes.queues, waiters);
+            let refused = match Queues::start(&session, &self.device, sizes) {
                 Ok(queues) => {
                     return Ok(Mounted {
                         session,
@@ -426,14 +426,15 @@ mod tests {
     use super::*;
     use crate::null::{Null, NullTree};
 
-    /// Whether the kernel offers FUSE over io_uring, to be read and set.
+    /// The kernel's parameter that turns FUSE over io_uring on.
     const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
     fn set(value: &str) {
         std::fs::write(PARAMETER, value).unwrap();
     }
 
-    /// Mounts while the kernel offers queues, and takes the offer back before the server has answered.
+    /// Mounts while the kernel offers io_uring, and withdraws the offer before the server answers INIT: then the kernel
+    /// refuses the queues.
     fn refused(directory: &Path, io_uring: IoUring) -> Result<Mounted, MountError> {
         let options = Options {
             io_uring,
@@ -441,12 +442,12 @@ mod tests {
             ..Options::default()
         };
         set("Y");
-        let shape = wanted_shape(io_uring).unwrap();
+        let sizes = wanted_sizes(io_uring).unwrap();
         let access = &options.access;
         let connection = connect::connect("null", directory, access, options.block_device);
         set("N");
-        let linked = Linked::agree(connection.unwrap(), shape, &options).unwrap();
-        assert!(linked.shape.is_some());
+        let linked = Linked::agree(connection.unwrap(), sizes, &options).unwrap();
+        assert!(linked.sizes.is_some());
         let tree = NullTree {
             directories: 3,
             ..NullTree::default()
@@ -455,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_kernel_takes_no_queues_after_all_requests_come_by_dev_fuse() {
+    fn if_the_kernel_refuses_the_queues_that_it_offered_dev_fuse_is_read() {
         let Ok(before) = std::fs::read_to_string(PARAMETER) else {
             return testkit::skip("needs FUSE over io_uring (Linux 6.14)");
         };

@@ -28,7 +28,7 @@ use crate::request::Request;
 use crate::serve::{ServeOutcome, Server};
 use crate::waiters::Waiters;
 
-/// A file system that a session can serve: an image, or a server without one.
+/// What a session serves: a mounted image, or the file system in memory with which benches compare it.
 pub(crate) trait ServedFs: Operations {
     /// The counters of the kernel's requests.
     fn messages(&self) -> &Arc<Messages>;
@@ -62,7 +62,7 @@ pub(crate) struct Session<I> {
 struct State {
     /// Workers that have not ended.
     working: usize,
-    /// Records that a request ended in a panic.
+    /// Whether a request ended in a panic.
     has_panicked: bool,
     /// The first channel that failed.
     failure: Option<io::Error>,
@@ -122,8 +122,8 @@ impl<I: ServedFs> Session<I> {
         }
     }
 
-    /// Starts a worker thread. What it does catches panics of requests itself, by [`Session::answer`]; one that ends it
-    /// all the same counts as a failed channel.
+    /// Starts a worker thread. A panic of a request does not end it ([`Session::answer`] catches it); any other panic
+    /// is reported as a failed channel.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -167,13 +167,13 @@ impl<I: ServedFs> Session<I> {
         }
     }
 
-    /// Gives the image back once all workers have ended, when no request has come.
+    /// Waits until all workers have ended, and returns the image; `None` if something else still holds it.
     pub(crate) fn dissolve(&self) -> Option<I> {
         self.await_workers();
         self.take_shares().and_then(Arc::into_inner)
     }
 
-    /// Takes the shares of the image out of all lanes, which waits for the requests under way; returns the last.
+    /// Takes the shares of the image out of all lanes, which waits for the requests under way; returns one of them.
     fn take_shares(&self) -> Option<Arc<I>> {
         let mut last = None;
         for lane in &self.lanes {
@@ -201,8 +201,8 @@ impl<I: ServedFs> Session<I> {
         });
     }
 
-    /// Answers one request that a worker has read. One that ends in a panic releases its locks and is answered with an
-    /// error, and the worker goes on.
+    /// Answers one request that a worker has read. If that panics, the unwinding releases the locks and drops the
+    /// reply, which then answers `EIO`; the worker continues.
     pub(crate) fn answer(
         self: &Arc<Session<I>>,
         worker: usize,

@@ -23,9 +23,9 @@
 //!
 //! # Failures
 //!
-//! A queue whose thread ends would leave the requests of its CPU waiting for good. So when one ends, whatever the
-//! cause, all end, and with them the connection. An entry that the kernel gives back with an error is handed to it
-//! again, [`REFUSALS_MOST`] times in a row.
+//! If the thread of a queue ends, no thread answers the requests of its CPU. So the end of one, whatever its cause,
+//! ends all of them, and the connection. An entry that the kernel returns with an error is submitted again, up to
+//! [`REFUSALS_MOST`] times in a row.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -68,9 +68,9 @@ const OTHERS: usize = 2;
 const LOOK_EVERY: u32 = 32;
 /// After this time without a request a thread reads `/dev/fuse` once more, then sleeps.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How often the kernel may give back an entry in a row before that is left out.
+/// How often in a row an entry is submitted again that the kernel returned with an error. Then it is given up.
 const REFUSALS_MOST: u32 = 16;
-/// Before an entry is handed over again that the kernel had no memory for.
+/// The pause before an entry with an answer is submitted again, as the kernel may have been short of memory.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 /// The user data of completions: these two, or the number of an entry.
 const BELL: u64 = u64::MAX;
@@ -86,7 +86,7 @@ pub(crate) struct QueueSizes {
 }
 
 impl QueueSizes {
-    /// The shape for this number of possible CPUs.
+    /// The queues of a machine with this number of possible CPUs.
     pub(crate) fn new(cpus: usize) -> QueueSizes {
         let queues = cpus.max(1);
         let depth = |payload| RING_BYTES / queues / (payload + entry::HEADERS);
@@ -152,7 +152,7 @@ pub(crate) struct QueueGate {
     changed: Condvar,
     /// Whether a ring polls `/dev/fuse`. [atomic: AcqRel]
     is_watched: AtomicBool,
-    /// Whether a queue has ended, and so all are to. [atomic: Release]
+    /// Whether a queue has ended; then all must end. [atomic: Release]
     is_over: AtomicBool,
 }
 
@@ -165,15 +165,16 @@ struct GateState {
     order: Option<bool>,
 }
 
-/// Why the kernel has not taken a queue.
+/// Why a queue could not be registered.
 pub(crate) struct RefusedQueue {
     pub(crate) error: io::Error,
-    /// The kernel may bring requests by the queues all the same, and by nothing else: each has an entry that it took.
+    /// Whether `/dev/fuse` can't be used instead: once each queue has an entry that the kernel took, the kernel sends
+    /// requests to the queues only.
     pub(crate) is_final: bool,
 }
 
 impl From<io::Error> for RefusedQueue {
-    /// A failure before the kernel had any entry.
+    /// The failure of a queue before the kernel took one of its entries.
     fn from(error: io::Error) -> RefusedQueue {
         RefusedQueue {
             error,
@@ -201,7 +202,7 @@ impl QueueGate {
         while state.ready.len() + state.failures.len() < queues {
             self.changed.wait(&mut state);
         }
-        // One queue without entries is enough for the kernel not to use the others.
+        // While one queue has no entry, the kernel uses none of them.
         let is_final = state.failures.iter().all(|refused| refused.is_final);
         match state.failures.pop() {
             Some(RefusedQueue { error, .. }) => Err(RefusedQueue { error, is_final }),
@@ -240,7 +241,7 @@ impl QueueGate {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Has all queues end.
+    /// Makes the threads of all queues end.
     fn end_all(&self) {
         // Release: pairs with the load in `is_over`.
         self.is_over.store(true, Ordering::Release);
@@ -250,7 +251,7 @@ impl QueueGate {
     }
 }
 
-/// Has all queues end when one does.
+/// Makes the threads of all queues end when it is dropped, which the thread of each does at its end.
 struct EndsAll<'a>(&'a QueueGate);
 
 impl Drop for EndsAll<'_> {
@@ -277,11 +278,11 @@ pub(crate) fn work<I: ServedFs>(
     session: &Arc<Session<I>>,
     number: usize,
     device: &Arc<FuseDevice>,
-    shape: QueueSizes,
+    sizes: QueueSizes,
     gate: &QueueGate,
 ) -> io::Result<()> {
     pin(number);
-    let queue = Queue::new(number, device, shape, session.messages());
+    let queue = Queue::new(number, device, sizes, session.messages());
     let queue = queue.map_err(RefusedQueue::from).and_then(Queue::register);
     let mut queue = match queue {
         Ok(queue) => queue,
@@ -301,7 +302,7 @@ pub(crate) fn work<I: ServedFs>(
 /// A queue, which only its thread uses.
 struct Queue {
     number: u16,
-    /// Stands before the entries, so that it is dropped first: then the kernel gives them back.
+    /// Declared before the entries, so that it is dropped first: the kernel then returns them.
     ring: Ring,
     entries: Vec<Entry>,
     bell: Arc<Bell>,
@@ -313,9 +314,9 @@ struct Queue {
     /// The buffers for one of these requests, and for the data of its answer.
     requested: Vec<u8>,
     answered: Vec<u8>,
-    /// Completions of requests that came before the first wait.
+    /// User data and results of completions that came while the queue was registered.
     early: Vec<(u64, i32)>,
-    /// Entries that are left out.
+    /// How many entries were given up.
     lost: usize,
     /// Requests since `/dev/fuse` was last read.
     since_look: u32,
@@ -328,23 +329,23 @@ impl Queue {
     fn new(
         number: usize,
         device: &Arc<FuseDevice>,
-        shape: QueueSizes,
+        sizes: QueueSizes,
         messages: &Arc<Messages>,
     ) -> io::Result<Queue> {
         let bell = Arc::new(Bell::new()?);
         let entries =
-            (0..shape.depth).map(|index| Entry::new(index as u64, shape.payload, &bell, messages));
+            (0..sizes.depth).map(|index| Entry::new(index as u64, sizes.payload, &bell, messages));
         let counted = CountedChannel::new(Arc::clone(device), Arc::clone(messages));
         Ok(Queue {
             number: u16::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?,
-            ring: ring_of(shape.depth + OTHERS)?,
+            ring: ring_of(sizes.depth + OTHERS)?,
             entries: entries.collect(),
             bell,
             rung: Box::new(0),
             device: Arc::clone(device),
             channel: Arc::new(counted),
-            requested: vec![0; shape.payload + abi::HEADER_ROOM],
-            answered: vec![0; shape.payload],
+            requested: vec![0; sizes.payload + abi::HEADER_ROOM],
+            answered: vec![0; sizes.payload],
             early: Vec::new(),
             lost: 0,
             since_look: 0,
@@ -451,25 +452,25 @@ impl Queue {
         }
     }
 
-    /// The kernel gave back an entry without a request: hands it over again.
+    /// Submits an entry again that the kernel returned with an error, or gives it up.
     ///
     /// # Errors
-    /// When the kernel takes none of the queue's entries any more.
+    /// When the last entry of the queue is given up.
     fn refused(&mut self, index: usize, result: i32) -> io::Result<()> {
         let Some(entry) = self.entries.get_mut(index) else {
             return Ok(());
         };
         entry.refusals += 1;
         let (refusals, command) = (entry.refusals, entry.command);
-        match next_after(result, refusals, command) {
-            Next::LeaveOut => {
+        match after_refusal(result, refusals, command) {
+            AfterRefusal::GiveUp => {
                 self.lost += 1;
-                match self.lost < self.entries.len() {
-                    true => Ok(()),
-                    false => Err(io::Error::from_raw_os_error(-result)),
+                if self.lost < self.entries.len() {
+                    return Ok(());
                 }
+                Err(io::Error::from_raw_os_error(-result))
             }
-            Next::Submit(command) => {
+            AfterRefusal::Submit(command) => {
                 if command != ring::REGISTER {
                     thread::sleep(REFUSAL_PAUSE);
                 }
@@ -525,7 +526,7 @@ impl Queue {
         let worker = usize::from(self.number);
         while let Some(bytes) = self.device.pending_request(&mut self.requested)? {
             let request = request::parse(bytes);
-            // A request that came before the queues were ready may be any.
+            // Not only FORGET and INTERRUPT: until all queues were registered, every request came this way.
             classic::answer(session, worker, request, &self.channel, &mut self.answered);
         }
         Ok(())
@@ -568,25 +569,26 @@ fn is_over(result: i32) -> bool {
     result < 0 && ENDS.contains(&Errno::from_raw_os_error(-result))
 }
 
-/// What becomes of an entry that the kernel gave back with an error.
+/// What is done with an entry that the kernel returned with an error.
 #[derive(PartialEq, Eq, Debug)]
-enum Next {
-    /// It is handed over by this command.
+enum AfterRefusal {
+    /// It is submitted with this command.
     Submit(u32),
-    /// The kernel refuses it again and again.
-    LeaveOut,
+    /// It is not used any more.
+    GiveUp,
 }
 
-/// `refusals` is how often it was given back in a row, `command` by what it was handed over.
-fn next_after(result: i32, refusals: u32, command: u32) -> Next {
-    const PASS: [Errno; 4] = [Errno::AGAIN, Errno::NOMEM, Errno::INTR, Errno::BUSY];
+/// Decides what is done with an entry that was submitted with `command` and returned with the error `result`, for the
+/// `refusals`th time in a row.
+fn after_refusal(result: i32, refusals: u32, command: u32) -> AfterRefusal {
+    const TEMPORARY: [Errno; 4] = [Errno::AGAIN, Errno::NOMEM, Errno::INTR, Errno::BUSY];
     if refusals > REFUSALS_MOST {
-        return Next::LeaveOut;
-    }
-    match PASS.contains(&Errno::from_raw_os_error(-result)) {
-        // The answer lies in the buffers still.
-        true => Next::Submit(command),
-        // The kernel does not know the request any more.
-        false => Next::Submit(ring::REGISTER),
+        AfterRefusal::GiveUp
+    } else if TEMPORARY.contains(&Errno::from_raw_os_error(-result)) {
+        // An answer is still in the buffers.
+        AfterRefusal::Submit(command)
+    } else {
+        // The kernel does not know the request any more, so there is nothing to answer.
+        AfterRefusal::Submit(ring::REGISTER)
     }
 }

@@ -33,8 +33,8 @@ pub(crate) struct Waiters {
     direct: CachePadded<AtomicUsize>,
     /// While `direct` is at this number or above, work is handed over.
     direct_most: usize,
-    /// How much work may be queued while all waiters are busy.
-    line_most: usize,
+    /// How much work may wait for a waiter while all of them are busy.
+    queued_most: usize,
     shared: Arc<Shared>,
 }
 
@@ -54,7 +54,7 @@ struct List {
     running: usize,
     /// How many of these are idle, or were just started.
     idle: usize,
-    /// Work that no waiter has taken yet: at most `idle`, and for io_uring's queues `line_most` more.
+    /// Work that no waiter has taken yet: at most `idle`, and for io_uring's queues `queued_most` more.
     work: VecDeque<Work>,
     is_closed: bool,
     has_panicked: bool,
@@ -71,7 +71,7 @@ impl Waiters {
     pub(crate) fn for_queues(entries: usize) -> Waiters {
         Waiters {
             direct_most: 0,
-            line_most: entries,
+            queued_most: entries,
             ..Waiters::new(0)
         }
     }
@@ -84,7 +84,7 @@ impl Waiters {
                 0 | 1 => usize::MAX,
                 readers => readers / 2,
             },
-            line_most: 0,
+            queued_most: 0,
             shared: Arc::new(Shared {
                 list: Mutex::new(Rank::Queue, List::default()),
                 changed: Condvar::new(),
@@ -105,7 +105,7 @@ impl Waiters {
         }
         let on = Arc::clone(on);
         let work: Work = Box::new(move || work(&on));
-        if let Some(work) = self.shared.hand_over(work, self.line_most) {
+        if let Some(work) = self.shared.hand_over(work, self.queued_most) {
             work();
         }
     }
@@ -153,15 +153,15 @@ impl Drop for Direct<'_> {
 }
 
 impl Shared {
-    /// Hands work to a waiter; returns it if there is none for it and `line_most` of the work is queued already.
-    fn hand_over(self: &Arc<Shared>, work: Work, line_most: usize) -> Option<Work> {
+    /// Hands work to a waiter; returns it if there is none for it and `queued_most` of the work is queued already.
+    fn hand_over(self: &Arc<Shared>, work: Work, queued_most: usize) -> Option<Work> {
         let mut list = self.list.lock();
         if list.is_closed {
             return Some(work);
         }
         if list.work.len() >= list.idle && !self.start(&mut list) {
-            let line = list.work.len() - list.idle;
-            if list.running == 0 || line >= line_most {
+            let queued = list.work.len() - list.idle;
+            if list.running == 0 || queued >= queued_most {
                 return Some(work);
             }
         }
@@ -197,7 +197,7 @@ impl Shared {
             if let Some(work) = list.work.pop_front() {
                 list.idle -= 1;
                 drop(list);
-                // What it holds was dropped; others may wait in line for this waiter.
+                // A panic has dropped what the work holds. The waiter continues, because work may be queued for it.
                 let has_panicked = catch_unwind(AssertUnwindSafe(work)).is_err();
                 list = self.list.lock();
                 list.has_panicked |= has_panicked;

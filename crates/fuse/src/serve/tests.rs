@@ -43,7 +43,7 @@ impl Channel for Counted {
     }
 }
 
-/// What a run draws.
+/// Draws the requests of a run.
 struct Numbers(Random);
 
 impl Numbers {

@@ -13,7 +13,7 @@ use crate::null::{Null, NullTree};
 use crate::waiters::Waiters;
 
 const FILE_BYTES: u64 = 10_000;
-const SHAPE: QueueSizes = QueueSizes {
+const SIZES: QueueSizes = QueueSizes {
     queues: 1,
     depth: 4,
     payload: 64 << 10,
@@ -29,7 +29,7 @@ fn has_rings() -> bool {
 
 fn queue(device: impl Into<OwnedFd>) -> Queue {
     let device = Arc::new(FuseDevice::new(device.into()));
-    Queue::new(0, &device, SHAPE, &Arc::default()).unwrap()
+    Queue::new(0, &device, SIZES, &Arc::default()).unwrap()
 }
 
 fn null_device() -> std::fs::File {
@@ -48,7 +48,7 @@ fn session() -> Arc<Session<Null>> {
         file_bytes: FILE_BYTES,
         stream_bytes: None,
     };
-    let waiters = Waiters::for_queues(SHAPE.entries());
+    let waiters = Waiters::for_queues(SIZES.entries());
     let patience = Duration::from_secs(1);
     let null = Null::planted(tree).unwrap();
     Arc::new(Session::new(null, 1, waiters, patience, None))
@@ -67,14 +67,14 @@ fn lists_of_cpus_are_counted() {
 #[test]
 fn entries_take_no_more_memory_however_many_cpus_there_are() {
     for cpus in [1, 2, 3, 8, 64, 100, 256, 1024, 4096] {
-        let shape = QueueSizes::new(cpus);
-        let bytes = shape.queues * shape.depth * (shape.payload + entry::HEADERS);
-        assert_eq!(shape.queues, cpus);
+        let sizes = QueueSizes::new(cpus);
+        let bytes = sizes.queues * sizes.depth * (sizes.payload + entry::HEADERS);
+        assert_eq!(sizes.queues, cpus);
         assert!(
-            bytes <= RING_BYTES || shape.payload == PAYLOAD_LEAST,
-            "{shape:?}"
+            bytes <= RING_BYTES || sizes.payload == PAYLOAD_LEAST,
+            "{sizes:?}"
         );
-        assert!(shape.depth >= DEPTH_LEAST || cpus > 1024, "{shape:?}");
+        assert!(sizes.depth >= DEPTH_LEAST || cpus > 1024, "{sizes:?}");
     }
     assert_eq!(QueueSizes::new(2).depth, DEPTH_MOST);
 }
@@ -94,13 +94,16 @@ fn a_cpu_whose_number_is_too_high_to_run_on_is_left_alone() {
 }
 
 #[test]
-fn an_entry_that_the_kernel_gives_back_is_handed_over_again_but_not_for_ever() {
+fn an_entry_that_the_kernel_returns_is_submitted_again_but_not_for_ever() {
     let again = |errno: Errno, refusals| {
-        next_after(-errno.raw_os_error(), refusals, ring::COMMIT_AND_FETCH)
+        after_refusal(-errno.raw_os_error(), refusals, ring::COMMIT_AND_FETCH)
     };
-    assert_eq!(again(Errno::NOMEM, 1), Next::Submit(ring::COMMIT_AND_FETCH));
-    assert_eq!(again(Errno::NOENT, 1), Next::Submit(ring::REGISTER));
-    assert_eq!(again(Errno::NOENT, REFUSALS_MOST + 1), Next::LeaveOut);
+    assert_eq!(
+        again(Errno::NOMEM, 1),
+        AfterRefusal::Submit(ring::COMMIT_AND_FETCH)
+    );
+    assert_eq!(again(Errno::NOENT, 1), AfterRefusal::Submit(ring::REGISTER));
+    assert_eq!(again(Errno::NOENT, REFUSALS_MOST + 1), AfterRefusal::GiveUp);
 }
 
 #[test]
@@ -146,7 +149,7 @@ fn a_queue_that_fails_ends_the_others() {
         gate.tell(Ok(Arc::clone(&queue.bell)));
         let _end = EndsAll(&gate);
         // None of its entries is taken.
-        for index in 0..SHAPE.depth {
+        for index in 0..SIZES.depth {
             queue.submit_entry(index, ring::REGISTER).unwrap();
         }
         queue.serve(&session, &gate)
@@ -167,7 +170,7 @@ fn a_queue_that_fails_ends_the_others() {
 }
 
 #[test]
-fn requests_that_come_by_the_device_beside_queues_are_answered_in_full() {
+fn requests_from_the_device_are_answered_in_full_by_a_queue() {
     if !has_rings() {
         return;
     }
@@ -188,7 +191,7 @@ fn requests_that_come_by_the_device_beside_queues_are_answered_in_full() {
         let request = [header.as_bytes(), arguments].concat();
         rustix::io::write(&kernel, &request).unwrap();
         queue.look(&session).unwrap();
-        let mut answer = vec![0; SHAPE.payload];
+        let mut answer = vec![0; SIZES.payload];
         let len = rustix::io::read(&kernel, &mut answer).unwrap();
         let (header, bytes) = abi::OutHeader::read_from_prefix(&answer[..len]).unwrap();
         assert_eq!((header.unique, header.error), (7, 0));

@@ -1,5 +1,5 @@
-//! The inodes that the kernel knows: each is held from its lookup until the kernel forgets it. And the attributes of
-//! these inodes, which the kernel must drop after a change.
+//! The inodes that the kernel knows. The mount holds each of them from its lookup until the kernel forgets it, and
+//! makes the kernel drop their attributes after a change.
 //!
 //! What a crash leaves: an inode that is held without names is an orphan, which the next mount deletes.
 
@@ -28,8 +28,8 @@ impl MountedImage {
         self.tell(ino)
     }
 
-    /// A lookup by number, for handles (open_by_handle_at, an NFS server): the kernel looks up `.` in the inode that
-    /// has the number now, and compares the generation itself.
+    /// Answers a lookup by number, which the kernel makes for handles (open_by_handle_at, an NFS server): it looks up
+    /// `.` in the inode that has the number now, and compares the generation itself.
     pub(super) fn by_number(&self, ino: Ino) -> Result<Metadata, FsError> {
         let fs = self.fs.inodes();
         let generation = fs.metadata(ino)?.generation;
@@ -53,10 +53,10 @@ impl MountedImage {
         self.stale.attributes(ino);
     }
 
-    /// The same for inodes whose attributes the kernel itself drops when it has the answer. That is too late if another
-    /// process asked for the attributes, we answered before the change, and the kernel stores that answer after it has
-    /// dropped the attributes: the old ones would stay. So the kernel is told to drop them, unless it has not asked for
-    /// them since the last change.
+    /// As [`Self::attributes_changed`], for inodes whose attributes the kernel itself drops when it has the answer.
+    /// That is too late if another process asked for the attributes, we answered before the change, and the kernel
+    /// stores that answer after it has dropped the attributes: the old ones would stay. So the kernel is told to drop
+    /// them, unless it has not asked for them since the last change.
     pub(super) fn marked_by_kernel(&self, inos: &[Ino]) {
         for ino in inos {
             if self.lookups.hide(*ino) {
@@ -75,7 +75,7 @@ impl MountedImage {
         }
     }
 
-    /// Drops the attributes of directories if a change of their names succeeded; returns its result.
+    /// Makes the kernel drop the attributes of directories if a change of their names succeeded; returns its result.
     pub(super) fn after<T>(
         &self,
         changed: Result<T, FsError>,
