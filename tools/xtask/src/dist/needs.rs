@@ -50,8 +50,11 @@ fn cargo_deb() -> Option<String> {
     let output = crate::cargo().args(["deb", "--version"]).output();
     let version = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     let is_there = version.is_ok_and(|version| version.trim().ends_with(CARGO_DEB));
-    let install = format!("cargo install --locked cargo-deb --version {CARGO_DEB}");
-    (!is_there).then_some(install)
+    (!is_there).then(install_cargo_deb)
+}
+
+fn install_cargo_deb() -> String {
+    format!("cargo install --locked cargo-deb --version {CARGO_DEB}")
 }
 
 fn cross(processor: &str) -> Vec<String> {
@@ -81,4 +84,15 @@ fn cross(processor: &str) -> Vec<String> {
         ));
     }
     missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_installs_the_version_that_makes_the_package() {
+        let readme = include_str!("../../../../README.md");
+        assert!(readme.contains(&install_cargo_deb()));
+    }
 }
