@@ -1,8 +1,9 @@
-//! Errors as the numbers that system calls give. The only place that chooses them.
+//! Errors as the numbers that system calls give, and as the kinds of `std::io`. The only place that chooses them.
 
 pub use crate::system::errno::{Errno, as_io_error};
-use device::DeviceError;
+use std::io::ErrorKind;
 
+use device::DeviceError;
 use image::BuildError;
 use image::source::SourceError;
 
@@ -32,6 +33,19 @@ pub fn of(error: &Error) -> Errno {
         Error::InUse { .. } => Errno::BUSY,
         Error::Host { source, .. } | Error::Output(source) => of_io(source),
         Error::Invalid(_) | Error::NameTwice(_) => Errno::UCLEAN,
+    }
+}
+
+/// The kind of an error. Numbers to which std gives no kind get the nearest one here.
+pub(crate) fn kind_of(error: &Error) -> ErrorKind {
+    match of(error) {
+        Errno::UCLEAN => ErrorKind::InvalidData,
+        Errno::NODATA => ErrorKind::NotFound,
+        Errno::NOKEY => ErrorKind::Unsupported,
+        Errno::BADF => ErrorKind::PermissionDenied,
+        Errno::RANGE | Errno::TOOBIG => ErrorKind::InvalidInput,
+        Errno::IO => ErrorKind::Other,
+        number => as_io_error(number).kind(),
     }
 }
 
@@ -128,9 +142,35 @@ mod tests {
     #[test]
     fn an_error_becomes_an_io_error_of_its_kind_with_its_text() {
         let error = std::io::Error::from(Error::at(b"/a", engine::Error::NotFound));
-        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        assert_eq!(error.kind(), ErrorKind::NotFound);
         assert_eq!(error.to_string(), "/a: no such file or directory");
         let error = std::io::Error::from(Error::from(engine::Error::IsDirectory));
-        assert_eq!(error.kind(), std::io::ErrorKind::IsADirectory);
+        assert_eq!(error.kind(), ErrorKind::IsADirectory);
+    }
+
+    #[test]
+    fn kinds_that_std_has_no_number_for_are_the_nearest() {
+        use engine::Error as E;
+        let kind = |error: E| Error::from(error).kind();
+        assert_eq!(kind(E::NoAttribute), ErrorKind::NotFound);
+        assert_eq!(kind(E::Encrypted), ErrorKind::Unsupported);
+        assert_eq!(kind(E::NotOpenedSo), ErrorKind::PermissionDenied);
+        assert_eq!(kind(E::NameLength), ErrorKind::InvalidInput);
+        assert_eq!(kind(E::ValueTooLarge), ErrorKind::InvalidInput);
+        assert_eq!(Error::invalid("x").kind(), ErrorKind::InvalidData);
+        let io = std::io::Error::from(Error::invalid("x"));
+        assert_eq!(io.kind(), ErrorKind::InvalidData);
+        assert_eq!(Error::from(E::NotFound).errno(), 2);
+    }
+
+    #[test]
+    fn debug_shows_paths_and_names_as_text() {
+        let error = Error::at(b"/a\nb", engine::Error::NotFound);
+        assert_eq!(
+            format!("{error:?}"),
+            r#"Fs { path: "/a\nb", source: NotFound }"#
+        );
+        let error = Error::name_twice(b"\xff\"");
+        assert_eq!(format!("{error:?}"), r#"NameTwice(b"\xff\"")"#);
     }
 }

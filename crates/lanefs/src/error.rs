@@ -9,8 +9,8 @@ use crate::errno;
 use crate::locate::LocateError;
 use crate::make::MakeError;
 
-/// Why something could not be done.
-#[derive(Debug)]
+/// Why something could not be done. Its text says what failed and where; [`Error::kind`] and [`Error::errno`] are for
+/// programs. `Debug` shows paths and names as text, with escapes where they are not UTF-8.
 #[non_exhaustive]
 pub enum Error {
     /// The file system says no; where, if a path is known.
@@ -75,6 +75,21 @@ impl Error {
         }
     }
 
+    /// The kind of error, as `std::fs` reports it for the same operation on a mounted file system. What the kernel
+    /// reports by a number without a kind has the nearest one: `InvalidData` for a damaged image, `NotFound` for a
+    /// missing attribute, `Unsupported` for encrypted contents, `PermissionDenied` for a file that was not opened for
+    /// the operation. [`std::io::Error`] made of the error has the same kind.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        errno::kind_of(self)
+    }
+
+    /// The number that Linux's system calls return for the error, on every host: `ENOENT` is 2.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        errno::of(self).raw_os_error()
+    }
+
     /// Whether the file system says that something does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
@@ -133,6 +148,57 @@ impl fmt::Display for Error {
                 "the directory has the name `{}` twice; only the first entry counts",
                 printable(name)
             ),
+        }
+    }
+}
+
+/// Bytes that are mostly text, as a string literal of Rust shows them.
+struct Text<'a>(&'a [u8]);
+
+impl fmt::Debug for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match std::str::from_utf8(self.0) {
+            Ok(text) => text.fmt(f),
+            Err(_) => write!(f, "b\"{}\"", self.0.escape_ascii()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Fs { path, source } => f
+                .debug_struct("Fs")
+                .field("path", &Text(path))
+                .field("source", source)
+                .finish(),
+            Error::XattrTooLarge { path, name, len } => f
+                .debug_struct("XattrTooLarge")
+                .field("path", &Text(path))
+                .field("name", &Text(name))
+                .field("len", len)
+                .finish(),
+            Error::Host {
+                operation,
+                path,
+                source,
+            } => f
+                .debug_struct("Host")
+                .field("operation", operation)
+                .field("path", path)
+                .field("source", source)
+                .finish(),
+            Error::InUse { path, user } => f
+                .debug_struct("InUse")
+                .field("path", path)
+                .field("user", user)
+                .finish(),
+            Error::Locate(source) => f.debug_tuple("Locate").field(source).finish(),
+            Error::Build(source) => f.debug_tuple("Build").field(source).finish(),
+            Error::Make(source) => f.debug_tuple("Make").field(source).finish(),
+            Error::Output(source) => f.debug_tuple("Output").field(source).finish(),
+            Error::Invalid(what) => f.debug_tuple("Invalid").field(what).finish(),
+            Error::NameTwice(name) => f.debug_tuple("NameTwice").field(&Text(name)).finish(),
         }
     }
 }
@@ -208,14 +274,14 @@ impl From<io::Error> for Error {
 /// after an abort, `EROFS`), which callers ask for, and the text is the system's.
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
-        let number = errno::as_io_error(errno::of(&error));
+        let kind = error.kind();
         match error {
             Error::Fs {
                 source:
                     engine::Error::Aborted(_) | engine::Error::Stopped(_) | engine::Error::ReadOnly,
                 ..
-            } => number,
-            error => io::Error::new(number.kind(), error),
+            } => errno::as_io_error(errno::of(&error)),
+            error => io::Error::new(kind, error),
         }
     }
 }
