@@ -1,6 +1,7 @@
 //! The words that inodes are made of: types of files, flags, times. Pure values, total on any bits.
 
 use core::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The type of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -22,6 +23,24 @@ pub enum FileType {
 }
 
 impl FileType {
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_dir(self) -> bool {
+        self == FileType::Directory
+    }
+
+    /// Whether it is a regular file.
+    #[must_use]
+    pub fn is_file(self) -> bool {
+        self == FileType::Regular
+    }
+
+    /// Whether it is a symbolic link.
+    #[must_use]
+    pub fn is_symlink(self) -> bool {
+        self == FileType::Symlink
+    }
+
     /// The type in the upper four bits of a mode.
     #[must_use]
     pub fn from_mode(mode: u16) -> Option<FileType> {
@@ -196,6 +215,9 @@ impl fmt::Display for Flags {
     }
 }
 
+/// Nanoseconds in a second.
+const NANOSECONDS: u32 = 1_000_000_000;
+
 /// A moment: seconds since 1970 and nanoseconds after them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Timestamp {
@@ -242,9 +264,77 @@ impl Timestamp {
     }
 }
 
+/// Every moment that a host has, also outside [`Timestamp::RANGE`].
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Timestamp {
+        let whole = |seconds| i64::try_from(seconds).unwrap_or(i64::MAX);
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => Timestamp {
+                seconds: whole(after.as_secs()),
+                nanoseconds: after.subsec_nanos(),
+            },
+            Err(before) => {
+                // Nanoseconds count forward from the second before.
+                let before = before.duration();
+                let part = before.subsec_nanos();
+                Timestamp {
+                    seconds: -whole(before.as_secs()) - i64::from(part > 0),
+                    nanoseconds: (NANOSECONDS - part) % NANOSECONDS,
+                }
+            }
+        }
+    }
+}
+
+/// A time outside [`Timestamp::RANGE`] becomes the nearest end of it, as on disk; nanoseconds of a second or more count
+/// as such.
+impl From<Timestamp> for SystemTime {
+    fn from(time: Timestamp) -> SystemTime {
+        let (first, last) = (*Timestamp::RANGE.start(), *Timestamp::RANGE.end());
+        let seconds = time.seconds.clamp(first, last);
+        let whole = Duration::from_secs(seconds.unsigned_abs());
+        let second = match seconds < 0 {
+            true => UNIX_EPOCH - whole,
+            false => UNIX_EPOCH + whole,
+        };
+        second + Duration::from_nanos(time.nanoseconds.into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_of_the_host_and_of_the_disk_are_the_same_moments() {
+        for (seconds, nanoseconds) in [
+            (0, 0),
+            (1, 999_999_999),
+            (-1, 0),
+            (-1, 1),
+            (-2, 999_999_999),
+            (-0x8000_0000, 5),
+            (0x3_7fff_ffff, 5),
+        ] {
+            let time = Timestamp {
+                seconds,
+                nanoseconds,
+            };
+            assert_eq!(Timestamp::from(SystemTime::from(time)), time);
+        }
+        let half_before = UNIX_EPOCH - Duration::from_millis(1500);
+        let expected = Timestamp {
+            seconds: -2,
+            nanoseconds: 500_000_000,
+        };
+        assert_eq!(Timestamp::from(half_before), expected);
+        let far = Timestamp {
+            seconds: i64::MAX,
+            nanoseconds: u32::MAX,
+        };
+        let end = SystemTime::from(far).duration_since(UNIX_EPOCH).unwrap();
+        assert_eq!(end.as_secs(), 0x3_7fff_ffff + 4);
+    }
 
     #[test]
     fn times_keep_their_epoch_and_nanoseconds() {

@@ -3,6 +3,8 @@
 //! No lock is held between calls. Of a file system that is written to, what may have changed since the inode was found
 //! (data, maps, attributes) is looked at anew.
 
+use std::time::SystemTime;
+
 use ondisk::inode::Inode;
 use ondisk::{Feature, FileType, Flags, FsBlock, Generation, Ino, Timestamp};
 
@@ -70,6 +72,43 @@ impl Metadata {
     #[must_use]
     pub fn is_symlink(&self) -> bool {
         self.file_type == FileType::Symlink
+    }
+
+    /// Bytes in the file: [`Metadata::size`].
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> u64 {
+        self.size
+    }
+
+    /// The permissions, without the type of file.
+    #[must_use]
+    pub fn permissions(&self) -> u16 {
+        self.mode & 0o7777
+    }
+
+    /// When the contents were last changed.
+    #[must_use]
+    pub fn modified(&self) -> SystemTime {
+        self.mtime.into()
+    }
+
+    /// When the contents were last read, as far as the file system records that.
+    #[must_use]
+    pub fn accessed(&self) -> SystemTime {
+        self.atime.into()
+    }
+
+    /// When contents, attributes or names were last changed (`st_ctime`).
+    #[must_use]
+    pub fn changed(&self) -> SystemTime {
+        self.ctime.into()
+    }
+
+    /// When the file was created; `None` if its inode has no room for that.
+    #[must_use]
+    pub fn created(&self) -> Option<SystemTime> {
+        self.crtime.map(SystemTime::from)
     }
 
     /// What a record tells.

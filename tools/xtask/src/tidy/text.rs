@@ -198,7 +198,7 @@ fn places(source: &RustFile, report: &mut impl FnMut(usize, &'static str, String
             "std::thread",
             "std::time::Instant",
             "Instant::now",
-            "SystemTime",
+            "SystemTime::now",
         ];
         let listed = has_word(code, "std::time") && has_word(code, "Instant");
         if let Some(word) = scheduling
@@ -413,6 +413,8 @@ mod tests {
         assert_eq!(body("use std::sync::Mutex;"), ["sync"]);
         assert_eq!(body("use std::thread;"), ["sync"]);
         assert_eq!(body("fn a() { Instant::now(); }"), ["sync"]);
+        assert_eq!(body("fn a() { SystemTime::now(); }"), ["sync"]);
+        assert!(body("fn a(time: SystemTime) { b(time); }").is_empty());
         assert_eq!(body("use std::fs::File;"), ["files"]);
         assert_eq!(body("fn a() { println!(\"a\"); }"), ["print"]);
         assert_eq!(body("fn a() { dbg!(b); }"), ["leftover"]);
