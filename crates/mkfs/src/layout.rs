@@ -190,7 +190,8 @@ impl Layout {
     }
 
     /// The same places in an image with these numbers, whose tables are not longer; `last` is that of a group that this
-    /// layout does not have. The blocks of `settled` are used, too.
+    /// layout does not have. Tables that lie side by side stay so: what they leave free is one run behind the last of
+    /// them. The blocks of `settled` are used, too.
     pub(crate) fn with_shape(
         &self,
         shape: Shape,
@@ -212,6 +213,7 @@ impl Layout {
             shape,
             ..self.clone()
         };
+        layout.pack_tables(self.shape.table_blocks);
         layout.places.extend(last);
         let mut space = Placer::new(&layout.shape, &geometry, &[]).space;
         space.take_below(settled, layout.shape.blocks);
@@ -221,6 +223,23 @@ impl Layout {
         layout.used = space.runs(layout.shape.blocks);
         layout.count_overhead();
         Ok(layout)
+    }
+
+    /// Moves inode tables that lay side by side, when each had `before` blocks, to the front of the blocks that they had
+    /// together.
+    fn pack_tables(&mut self, before: u64) {
+        let shorter = before - self.shape.table_blocks;
+        let mut end = None;
+        let mut moved = 0;
+        for place in &mut self.places {
+            let start = place.inode_table.0;
+            moved = match end == Some(start) {
+                true => moved + shorter,
+                false => 0,
+            };
+            end = Some(start + before);
+            place.inode_table = FsBlock(start - moved);
+        }
     }
 
     /// Takes bitmaps and inode tables.

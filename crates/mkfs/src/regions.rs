@@ -439,6 +439,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn room_that_tables_side_by_side_give_to_data_is_one_run() {
+        let options = Options {
+            block_size: BlockSize::from_bytes(4096),
+            inode_size: Some(2048),
+            blocks_per_group: Some(264),
+            features: "^64bit".into(),
+            ..Options::default()
+        };
+        let mut geometry = StreamGeometry::sized(500 << 20, &options).unwrap();
+        let groups = (500 << 20) / (264 << 12);
+        let mut steps = 0;
+        while let Some(more) = geometry.more_room(0, &options) {
+            let room = |geometry: &StreamGeometry| -> u64 {
+                geometry.clear_runs().iter().map(|run| run.len).sum()
+            };
+            assert!(room(&more) > room(&geometry));
+            geometry = more;
+            steps += 1;
+            // The tables of 16 groups lie side by side, but for a superblock here and there.
+            let runs = geometry.clear_runs().len();
+            assert!(
+                runs < groups / 8,
+                "{runs} of {groups} groups after {steps} steps"
+            );
+        }
+        assert!(steps > 10, "{steps}");
+    }
+
     /// For features that move superblocks or descriptors: whatever the number of inodes is, and however much room data
     /// was given, nothing of the layout is placed where data may lie.
     #[test]
