@@ -147,6 +147,9 @@ impl GrowingStream {
                 fill_groups(&shape, &mut options);
             }
         }
+        if let (Some(inodes), None) = (inodes, options.blocks_per_group) {
+            shape.shrink_for_growth(inodes, &options)?;
+        }
         let region = settle_region(&mut shape, &options)?;
         let groups = match shape.has(Feature::META_BG) {
             true => GROWING_GROUPS_MAX,

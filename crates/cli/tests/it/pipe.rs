@@ -389,6 +389,15 @@ const LIMITS: &[(bool, &str, &str)] = &[
         "auto",
         "-I 2048 -N 112767 -E resize=49214479 -O ^flex_bg,^64bit,uninit_bg,^metadata_csum,inline_data",
     ),
+    // More inodes than a group of the largest size can have, and an image that can't grow to several such groups.
+    (
+        true,
+        "auto+2%",
+        "-b 32768 -I 512 -N 166341 -J size=72 -E resize=70557 -O ^flex_bg,64bit,^metadata_csum",
+    ),
+    (true, "min", "-b 4096 -N 200000 -E resize=100000"),
+    (true, "auto", "-b 1024 -N 40000 -E resize=20000 -O ^flex_bg"),
+    (false, "auto", "-b 4096 -N 2000000 -E resize=100000"),
     // Descriptors may not be spread, and would fill most of a group of a larger image.
     (true, "min", "-b 1024 -g 408 -O ^meta_bg,^64bit"),
     (true, "auto", "-b 1024 -g 400 -N 4000 -O ^meta_bg"),

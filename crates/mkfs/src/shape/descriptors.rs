@@ -68,6 +68,19 @@ impl Shape {
     /// # Errors
     /// `-E resize`, where the resize inode can't map that number of blocks.
     pub(crate) fn resize_blocks(&self, options: &Options) -> Result<Option<u64>, Error> {
+        let Some(blocks) = self.growth_blocks(options)? else {
+            return Ok(None);
+        };
+        let per_block = self.block_size.bytes_u64() / self.desc_size;
+        let groups = blocks.div_ceil(self.blocks_per_group);
+        Ok(Some(groups.div_ceil(per_block)))
+    }
+
+    /// The blocks up to which the image must be able to grow, if a size is asked for.
+    ///
+    /// # Errors
+    /// `-E resize`, for more blocks than the resize inode can list.
+    pub(super) fn growth_blocks(&self, options: &Options) -> Result<Option<u64>, Error> {
         let Some(size) = options.resize else {
             return Ok(None);
         };
@@ -76,9 +89,7 @@ impl Shape {
             let reason = "the resize inode ends at 2^32 blocks; use -O meta_bg without it";
             return Err(Error::option("-E resize", reason));
         }
-        let per_block = self.block_size.bytes_u64() / self.desc_size;
-        let groups = blocks.div_ceil(self.blocks_per_group);
-        Ok(Some(groups.div_ceil(per_block)))
+        Ok(Some(blocks))
     }
 
     /// Checks that an image of `blocks` blocks, with `used` descriptor blocks, can grow to the size asked for, if one

@@ -107,6 +107,26 @@ impl Shape {
         }
     }
 
+    /// Makes the groups of an image whose size is decided last so small that those of the largest size that `-E resize`
+    /// allows can have `inodes` inodes; or as small as groups can be.
+    ///
+    /// # Errors
+    /// As [`Shape::resize_blocks`].
+    pub(crate) fn shrink_for_growth(
+        &mut self,
+        inodes: u64,
+        options: &Options,
+    ) -> Result<(), Error> {
+        let Some(most) = self.growth_blocks(options)? else {
+            return Ok(());
+        };
+        let groups = inodes.div_ceil(self.inodes_per_group_max());
+        while groups > 1 && groups * self.blocks_per_group > most && !self.has_smallest_groups() {
+            self.shrink_groups_once();
+        }
+        Ok(())
+    }
+
     /// # Errors
     /// `-N` or `-i`, where the groups can't be smaller.
     pub(super) fn shrink_groups(&mut self, inodes: u64, options: &Options) -> Result<(), Error> {
