@@ -225,8 +225,8 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Moves inode tables that lay side by side, when each had `before` blocks, to the front of the blocks that they had
-    /// together.
+    /// Moves inode tables that lay side by side, when each had `before` blocks, to the front of the blocks that they
+    /// had together.
     fn pack_tables(&mut self, before: u64) {
         let shorter = before - self.shape.table_blocks;
         let mut end = None;
