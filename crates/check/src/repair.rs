@@ -22,6 +22,7 @@ mod shared;
 mod space;
 mod special;
 mod steps;
+mod table_search;
 mod tally;
 
 use std::cell::Cell;
@@ -336,11 +337,11 @@ impl<'d> Rounds<'d> {
         let Some((sb, geometry)) = examined.layout.filter(|_| !examined.report.is_clean()) else {
             return false;
         };
-        let groups = layout::doubtful_groups(&geometry, &examined.report.problems);
+        let groups = table_search::doubtful_groups(&geometry, &examined.report.problems);
         let copies = layout::Copies::of(&geometry);
         let mut edit = self.edit(sb, geometry);
         for group in groups {
-            layout::find_table(&mut edit, &copies, group);
+            table_search::find_table(&mut edit, &copies, group);
         }
         if examined.report.counts.contains_key(&Code::NoRoot) {
             layout::read_root(&mut edit);
