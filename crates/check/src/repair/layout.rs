@@ -169,7 +169,7 @@ impl Places {
         let copy = self.copies.desc(edit, group);
         let table_blocks = geometry.inode_table_blocks();
         if !fits(&geometry, group, desc.inode_table(), table_blocks) {
-            let table = best_table(edit, group, copy.as_ref()).map(|(_, table)| table);
+            let table = best_table(edit, group, copy.as_ref());
             let table = table.or_else(|| self.neighbouring_table(edit, group, &desc));
             let table = match table {
                 Some(table) => table,

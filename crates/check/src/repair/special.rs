@@ -205,23 +205,29 @@ impl<'a> JournalBlocks<'a> {
     }
 }
 
-fn restore_journal(edit: &mut Edit<'_, '_>, own: &JournalBlocks<'_>) -> Option<()> {
+/// The journal's inode with the map and size that its copy in the superblock has, if there is one.
+pub fn backed_up_journal(edit: &Edit<'_, '_>, mut inode: Inode) -> Option<Inode> {
     if edit.sb.journal_backup_type() != 1 {
         return None;
     }
     let words = edit.sb.journal_backup();
-    let size = u64::from(words[15]) << 32 | u64::from(words[16]);
-    let mut slot = edit.slot(Ino::JOURNAL)?;
-    let mut inode = Inode::parse(&slot).unwrap_or_else(|_| Inode::zeroed());
     for (index, word) in words.iter().take(15).enumerate() {
         inode.set_block_word(index, *word);
     }
     inode.set_mode(FileType::Regular.mode_bits() | 0o600);
     inode.set_links_count(1);
     inode.set_dtime(0);
-    inode.set_size(size);
+    inode.set_size(u64::from(words[15]) << 32 | u64::from(words[16]));
     let is_extents = inode.block_area().starts_with(&extent::MAGIC.to_le_bytes());
     inode.set_flags(if is_extents { Flags::EXTENTS } else { Flags(0) });
+    Some(inode)
+}
+
+fn restore_journal(edit: &mut Edit<'_, '_>, own: &JournalBlocks<'_>) -> Option<()> {
+    let mut slot = edit.slot(Ino::JOURNAL)?;
+    let now = Inode::parse(&slot).unwrap_or_else(|_| Inode::zeroed());
+    let mut inode = backed_up_journal(edit, now)?;
+    let size = inode.size(true);
     let map = map::read(edit, Ino::JOURNAL, &inode)?;
     if map.end() > limits::OWN_FILE_BLOCKS {
         return None;

@@ -1,16 +1,27 @@
 //! Where the inode table of a group is, if its descriptor names another place.
+//!
+//! A group's table is where the copy of its descriptor says, and in the first group it may be wherever the root is in
+//! its place. The log has copies of table blocks, too, and without checksums of inodes a place among them can seem to
+//! hold more inodes than the table. So the log, and the metadata of other groups, are the last places that are taken.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use ondisk::jbd2::BlockHeader;
 use ondisk::{FileType, FsBlock, Geometry, Group, GroupDesc, Ino, Inode, inode};
 
+use crate::metadata::{self, MetadataRuns};
 use crate::problem::Code;
 use crate::repair::edit::Edit;
 use crate::repair::layout::{Copies, fits};
+use crate::repair::{map, special};
 use crate::report::Problem;
+use crate::runs;
 
 /// Blocks of a table that are read to find out whether it is one.
 const SAMPLE: u32 = 64;
+/// Places for a table that are asked where the log is.
+const LOGS: usize = 64;
 
 /// The groups whose descriptors may name another place than that of the inode table.
 pub fn doubtful_groups(geometry: &Geometry, problems: &[Problem]) -> BTreeSet<Group> {
@@ -42,29 +53,119 @@ pub fn doubtful_groups(geometry: &Geometry, problems: &[Problem]) -> BTreeSet<Gr
     groups
 }
 
+/// What a table does not overlap.
+#[derive(Default)]
+struct Others {
+    /// Bitmaps and tables of other groups, and copies of superblock and descriptors.
+    metadata: MetadataRuns,
+    /// The runs of the log, merged.
+    log: Vec<(u64, u64)>,
+}
+
+impl Others {
+    /// What the tables in these places of the first group don't overlap. The log is where the superblock's copy of its
+    /// map says, else where any of the tables says.
+    fn of_first(edit: &Edit<'_, '_>, places: &[FsBlock]) -> Others {
+        let mmp = metadata::mmp_block(&edit.sb, &edit.geometry);
+        let behind = edit.descs().filter(|(group, _)| *group != Group(0));
+        let backup = special::backed_up_journal(edit, Inode::zeroed());
+        let log = backup.and_then(|inode| log_runs(edit, &inode));
+        let of_tables = || {
+            let tables = places.iter().take(LOGS).copied();
+            tables
+                .filter_map(|table| log_of_table(edit, table))
+                .flatten()
+                .collect()
+        };
+        Others {
+            metadata: MetadataRuns::of(&edit.geometry, behind, mmp),
+            log: runs::merged(log.unwrap_or_else(of_tables)),
+        }
+    }
+
+    /// For a group whose table may be in these places. Only those of the first group were searched for.
+    fn of(edit: &Edit<'_, '_>, group: Group, places: &[FsBlock]) -> Others {
+        match group {
+            Group(0) => Others::of_first(edit, places),
+            _ => Others::default(),
+        }
+    }
+
+    fn overlap(&self, first: u64, count: u64) -> bool {
+        runs::overlap(&self.log, first, count) || self.metadata.overlaps(first, count)
+    }
+}
+
+/// The log's runs, if a journal begins where the inode says.
+fn log_runs(edit: &Edit<'_, '_>, inode: &Inode) -> Option<Vec<(u64, u64)>> {
+    let map = map::read(edit, Ino::JOURNAL, inode)?;
+    BlockHeader::of(&edit.block(map.place(0)?)?)?;
+    Some(map.runs.iter().map(|run| (run.pblk, run.len)).collect())
+}
+
+/// The log's runs as the first group's table in this place has them.
+fn log_of_table(edit: &Edit<'_, '_>, table: FsBlock) -> Option<Vec<(u64, u64)>> {
+    let geometry = &edit.geometry;
+    let (block, byte) = geometry.inode_place(table, Ino::JOURNAL.0 - 1);
+    let bytes = edit
+        .contains(block.0, 1)
+        .then(|| edit.block(block.0))
+        .flatten()?;
+    let slot = bytes.get(byte..byte + geometry.inode_size())?;
+    let inode = Inode::parse(slot).ok()?;
+    let is_file = inode.file_type() == Some(FileType::Regular) && map::is_mapped(&inode);
+    is_file.then(|| log_runs(edit, &inode)).flatten()
+}
+
 /// Corrects the place of a group's inode table, where another place holds more inodes that belong to the group.
 pub fn find_table(edit: &mut Edit<'_, '_>, copies: &Copies, group: Group) -> Option<()> {
     let mut desc = edit.desc(group)?;
     let named = desc.inode_table();
     let copy = copies.desc(edit, group);
-    let (score, table) = best_table(edit, group, copy.as_ref())?;
-    let blocks = edit.geometry.inode_table_blocks();
-    let is_better =
-        !fits(&edit.geometry, group, named, blocks) || score > plausibility(edit, group, named);
-    if table != named && is_better {
-        desc.set_inode_table(table);
+    let mut places = places_of_table(edit, group, copy.as_ref());
+    if places.iter().all(|place| *place == named) {
+        return None;
+    }
+    let is_possible = fits(
+        &edit.geometry,
+        group,
+        named,
+        edit.geometry.inode_table_blocks(),
+    );
+    places.extend(is_possible.then_some(named));
+    let best = likeliest(edit, group, &places)?;
+    if best != named {
+        desc.set_inode_table(best);
         edit.set_desc(group, &desc)?;
     }
     Some(())
 }
 
-/// The place with the most plausible inodes among those where a group's table may be apart from what its descriptor
-/// says: the one in the copy of the descriptor, and in the first group all places where the root would be in its place.
-pub fn best_table(
-    edit: &Edit<'_, '_>,
-    group: Group,
-    copy: Option<&GroupDesc>,
-) -> Option<(i64, FsBlock)> {
+/// The most likely of the places where a group's table may be apart from what its descriptor says.
+pub fn best_table(edit: &Edit<'_, '_>, group: Group, copy: Option<&GroupDesc>) -> Option<FsBlock> {
+    likeliest(edit, group, &places_of_table(edit, group, copy))
+}
+
+/// The most likely of these places.
+fn likeliest(edit: &Edit<'_, '_>, group: Group, places: &[FsBlock]) -> Option<FsBlock> {
+    let blocks = u64::from(edit.geometry.inode_table_blocks());
+    let others = match places.len() {
+        0 | 1 => Others::default(),
+        _ => Others::of(edit, group, places),
+    };
+    // Of equals the first one.
+    places.iter().copied().max_by_key(|place| {
+        let is_apart = !others.overlap(place.0, blocks);
+        (
+            is_apart,
+            plausibility(edit, group, *place),
+            Reverse(place.0),
+        )
+    })
+}
+
+/// Where a group's table may be apart from what its descriptor says.
+fn places_of_table(edit: &Edit<'_, '_>, group: Group, copy: Option<&GroupDesc>) -> Vec<FsBlock> {
     let geometry = &edit.geometry;
     let blocks = geometry.inode_table_blocks();
     let mut places: Vec<FsBlock> = copy.iter().map(|copy| copy.inode_table()).collect();
@@ -77,12 +178,8 @@ pub fn best_table(
         let blocks = (start..end).map(FsBlock);
         places.extend(blocks.filter(|block| has_root(edit, *block)));
     }
-    let places = places
-        .into_iter()
-        .filter(|place| fits(geometry, group, *place, blocks));
-    let scored = places.map(|place| (plausibility(edit, group, place), place));
-    // Of equals the first one.
-    scored.max_by_key(|(score, place)| (*score, std::cmp::Reverse(place.0)))
+    places.retain(|place| fits(geometry, group, *place, blocks));
+    places
 }
 
 /// How many inodes of the group a table in this place would hold, less those that it would hold garbage for. Blocks

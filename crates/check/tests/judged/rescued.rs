@@ -181,6 +181,25 @@ fn a_bitmap_whose_place_is_lost_does_not_take_the_block_of_a_file() {
 }
 
 #[test]
+fn copies_of_table_blocks_in_the_log_are_not_taken_for_the_inode_table() {
+    // Copies of the root's block lie in the log before the table, and without checksums of inodes a place that reaches
+    // from the log into the table seems to hold more of them than the table.
+    for name in ["inode-128", "uninit-bg"] {
+        for backup in [1, 0] {
+            let mut damaged = Damaged::new(seed(name));
+            let before = contents(&damaged.bytes);
+            damaged.change_superblock(|sb| sb.set_journal_backup_type(backup));
+            let mut desc = damaged.desc(0);
+            desc.set_inode_table(FsBlock(1 << 40));
+            damaged.set_desc(0, &desc);
+            let what = format!("{name}, backup of the journal's map: {backup}");
+            let (new, _) = mended(&damaged.bytes, &what);
+            assert!(contents(&new) == before, "{what}");
+        }
+    }
+}
+
+#[test]
 fn an_error_on_record_in_the_journal_is_reported_and_cleared() {
     let mut damaged = Damaged::new(seed("default-1k"));
     let slot = &damaged.bytes[damaged.slot(8)];
