@@ -25,8 +25,9 @@ mod slot;
 use std::collections::BTreeMap;
 
 use buffer::Block;
+use ondisk::casefold::FoldedName;
 use ondisk::dirent::{self, DirForm};
-use ondisk::dirhash::HashVersion;
+use ondisk::dirhash::{self, HashVersion};
 use ondisk::htree::{self, Kind};
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, LBlock, Site};
 use sync::Arc;
@@ -123,6 +124,15 @@ impl<'a> Directory<'a> {
         } else {
             stored
         }
+    }
+
+    /// The major word of the hash of a name that the directory holds; `None` for a hash that takes a key.
+    fn name_hash(&self, version: HashVersion, seed: &[u32; 4], name: &[u8]) -> Option<u32> {
+        let hash = match self.is_casefolded() {
+            true => FoldedName::new(name).hash(version, seed),
+            false => dirhash::hash(version, seed, name),
+        };
+        hash.map(|hash| hash.major)
     }
 
     /// Block `number` of the directory, with its checksum verified; `None` for a hole and beyond the end.

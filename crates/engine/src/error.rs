@@ -47,6 +47,10 @@ pub enum Error {
     /// The journal has changes that can't be replayed.
     #[error(transparent)]
     Journal(recovery::Error),
+    /// Fast commits in the journal were promised to someone and can't be replayed, so what else there is to read is
+    /// older.
+    #[error("the fast commits in its journal can't be replayed: {0}")]
+    FastCommits(Box<Error>),
     /// The image has a feature that lanefs can read but not write yet.
     #[error("file systems with the feature {0} can't be written to yet")]
     UnwritableFeature(ondisk::Feature),

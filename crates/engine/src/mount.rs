@@ -623,7 +623,7 @@ fn open_journal(
         (now.seconds, now.nanoseconds)
     };
     let mut map = None;
-    if geometry.has(Feature::HAS_JOURNAL) {
+    if mounted.volume().superblock().journal_ino().is_some() {
         let runs = journal_map(mounted)?;
         for (start, len) in &runs {
             zones.add(start.0..start.0 + u64::from(*len), Ino::JOURNAL)?;

@@ -64,6 +64,7 @@ fn of_engine(error: &engine::Error) -> Errno {
         E::Unsupported(_) | E::UnsupportedImage(_) | E::NotSupported(_) | E::Journal(_) => {
             Errno::OPNOTSUPP
         }
+        E::FastCommits(cause) => of_engine(cause),
         E::UnwritableFeature(_)
         | E::Unwritable(_)
         | E::OnlyRead(_)

@@ -86,10 +86,8 @@ impl<'a> DirDraft<'a> {
         if directory.is_encrypted() {
             return Err(Error::Encrypted);
         }
-        if directory.inode.is_inline() || directory.is_casefolded() {
-            return Err(Error::Unsupported(
-                "changing an inline or casefolded directory",
-            ));
+        if directory.inode.is_inline() {
+            return Err(Error::Unsupported("changing an inline directory"));
         }
         Ok(DirDraft {
             mounted,

@@ -5,7 +5,7 @@
 //! new node, as long as the file system allows another level.
 
 use ondisk::dirent::{self, DirRecord};
-use ondisk::dirhash::{self, HashVersion};
+use ondisk::dirhash::HashVersion;
 use ondisk::htree::{self, IndexBlock, Kind};
 use ondisk::{Corrupt, Feature, FileType, Ino, LBlock, Site};
 
@@ -35,9 +35,9 @@ pub(super) fn add(
     file_type: FileType,
 ) -> Result<(), Error> {
     for _ in 0..DESCENTS {
-        let hash =
-            |version, seed: &[u32; 4]| dirhash::hash(version, seed, name).map(|hash| hash.major);
-        let Some(way) = draft.directory.descend(hash)? else {
+        let directory = &draft.directory;
+        let hash = |version, seed: &[u32; 4]| directory.name_hash(version, seed, name);
+        let Some(way) = directory.descend(hash)? else {
             break;
         };
         if draft.insert(way.leaf, name, ino, file_type)? {
@@ -184,9 +184,9 @@ fn records(
     for entry in dirent::entries_from(bytes, directory.form, from) {
         let entry: DirRecord<'_> = entry.map_err(|corrupt| directory.corrupt(corrupt))?;
         if entry.is_used() {
-            let hash = dirhash::hash(version, &seed, entry.name).unwrap_or_default();
+            let hash = directory.name_hash(version, &seed, entry.name);
             records.push(Record {
-                hash: hash.major,
+                hash: hash.unwrap_or_default(),
                 ino: entry.ino,
                 name: entry.name.to_vec(),
                 file_type: entry.file_type,

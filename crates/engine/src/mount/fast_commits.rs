@@ -1,14 +1,15 @@
 //! Fast commits that an earlier mount left behind its log, brought into the file system.
 //!
-//! Their records are replayed on a device in memory laid over the log's own replay ([`tried`]); that is what a reader
-//! sees. To write, all blocks that this changed are committed as one transaction of the log, after which the fast
-//! commits count no more ([`commit`]), and which the ordinary replay then writes home.
+//! Their records are replayed on a device in memory laid over the log's own replay ([`shown`], [`tried`]); that is what
+//! a reader sees, also of an image of a kind that is only read. To write, all blocks that this changed are committed as
+//! one transaction of the log, after which the fast commits count no more ([`commit`]), and which the ordinary replay
+//! then writes home.
 //!
 //! Nobody else uses the device. CRASH: until that transaction is committed the fast commits are valid, from then on it
 //! stands for them.
 
 use device::{BlockDevice, Scratch};
-use ondisk::{FsBlock, Geometry, Superblock};
+use ondisk::{Feature, FsBlock, Geometry, Superblock};
 use sync::Arc;
 
 use super::{MountOptions, Use, journal_map, raise};
@@ -19,19 +20,56 @@ use crate::namei;
 use crate::reap::Left;
 use crate::sb::{self, Clock, OpenVolume};
 
-/// The device as it is with what fast commits say, on top of what the log's replay made of it.
+/// The device as it is with what fast commits say, on top of what the log's replay made of it: for a program that will
+/// write to it.
 ///
 /// # Errors
-/// As [`namei::replay`]; what can be read and not written to can't be replayed either.
+/// As [`namei::replay`]; an image that can be read and not written to is refused.
 pub(super) fn tried(
     view: Arc<dyn BlockDevice>,
     area: &[u8],
     clock: Clock,
 ) -> Result<Arc<Scratch>, Error> {
-    let scratch = Arc::new(Scratch::new(view, limits::REPLAY_BYTES));
-    let superblock = sb::read_superblock(&*scratch, None)?;
+    let scratch = Scratch::new(view, limits::REPLAY_BYTES);
+    let superblock = sb::read_superblock(&scratch, None)?;
+    super::refuse_unwritable(&scratch, &superblock, &MountOptions::default())?;
+    replayed(scratch, superblock, area, clock)
+}
+
+/// As [`tried`], for a reader: also of an image of a kind that is only read.
+///
+/// # Errors
+/// As [`namei::replay`], in [`Error::FastCommits`]; `Io` as it is.
+pub(super) fn shown(
+    view: Arc<dyn BlockDevice>,
+    area: &[u8],
+    clock: Clock,
+) -> Result<Arc<Scratch>, Error> {
+    let scratch = Scratch::new(view, limits::REPLAY_BYTES);
+    let superblock = sb::read_superblock(&scratch, None)?;
+    let is_large = Geometry::new(&superblock, scratch.size())?.groups() > limits::WRITTEN_GROUPS;
+    let shown = if is_large {
+        Err(Error::Unwritable("it has more groups than are kept"))
+    } else if superblock.features().has(Feature::BIGALLOC) {
+        Err(Error::UnwritableFeature(Feature::BIGALLOC))
+    } else {
+        replayed(scratch, superblock, area, clock)
+    };
+    shown.map_err(|error| match error {
+        Error::Io(error) => Error::Io(error),
+        error => Error::FastCommits(Box::new(error)),
+    })
+}
+
+/// Replays fast commits on a device in memory.
+fn replayed(
+    scratch: Scratch,
+    superblock: Superblock,
+    area: &[u8],
+    clock: Clock,
+) -> Result<Arc<Scratch>, Error> {
+    let scratch = Arc::new(scratch);
     let options = MountOptions::default();
-    super::refuse_unwritable(&*scratch, &superblock, &options)?;
     let device = Arc::clone(&scratch) as Arc<dyn BlockDevice>;
     let raised = raise(device, superblock, &options, clock, Use::Trial)?;
     let left = Left {

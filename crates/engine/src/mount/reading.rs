@@ -2,7 +2,8 @@
 //! is read as far as it goes. Nothing is written. No locks.
 
 use device::{BlockDevice, DeviceError, Incomplete, ReadOnly};
-use ondisk::{Geometry, Superblock};
+use ondisk::{Geometry, Site, Superblock};
+use recovery::UnsupportedLog;
 use sync::Arc;
 
 use super::{
@@ -94,16 +95,20 @@ fn replayed(
         device: scanned.device,
         report: scanned.report,
     };
-    if !scanned.fast_commits.is_empty()
-        && let Ok(tried) = fast_commits::tried(
-            Arc::clone(&done.device),
-            &scanned.fast_commits,
-            Clock::Ask(wall),
-        )
-    {
-        // What can't be replayed is not shown, and the report says so.
-        done.superblock = sb::read_superblock(&*tried, options.superblock)?;
-        done.device = Arc::new(ReadOnly::new(tried as Arc<dyn BlockDevice>));
+    let damage = done.report.fast_commits.damage;
+    if damage.is_some_and(|damage| damage.site() == Site::FastCommitFeatures) {
+        // They were promised; the kernel refuses them, too.
+        return Err(recovery::Error::Unsupported(UnsupportedLog::FastCommits).into());
+    }
+    if !scanned.fast_commits.is_empty() {
+        if options.superblock.is_some() {
+            // The first superblock may be what the copy was asked for.
+            done.device = superblock::laid_over(done.device, &done.superblock)?;
+        }
+        let area = &scanned.fast_commits;
+        let shown = fast_commits::shown(done.device, area, Clock::Ask(wall))?;
+        done.superblock = sb::read_superblock(&*shown, None)?;
+        done.device = Arc::new(ReadOnly::new(shown as Arc<dyn BlockDevice>));
         done.report.fast_commits_pending = 0;
     }
     Ok(done)

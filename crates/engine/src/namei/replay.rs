@@ -31,6 +31,7 @@ use crate::reap::{self, Left};
 mod blocks;
 mod check;
 mod half;
+mod inline;
 mod said;
 
 use said::{Everything, Place, Said};
@@ -277,6 +278,9 @@ impl<'a> Replay<'a> {
                 let len = raw.len().min(slot.len());
                 slot[..len].copy_from_slice(&raw[..len]);
                 record.write_to(slot);
+                if !record.flags().contains(Flags::INLINE_DATA) {
+                    inline::remove_contents(slot);
+                }
             });
         }
         Ok(())
@@ -309,6 +313,7 @@ impl<'a> Replay<'a> {
         }
         let live = self.mounted.get(*parent)?;
         let above = &live.write_lock();
+        self.unfold(above)?;
         let mut draft = dir::DirDraft::new(self.mounted, above)?;
         let place = draft.find(name)?;
         let mut subdirectories = 0;
@@ -363,9 +368,10 @@ impl<'a> Replay<'a> {
             let links = links.unwrap_or_else(|| self.links_of(&now));
             let said = self.everything.inodes.get(&ino);
             let sectors = self.sectors_of(&locked);
+            let is_left = canary::makes(Canary::FieldsNotReplayed);
+            let said = said.filter(|said| said.inode.mode() != 0 && !is_left);
             self.change(&locked, |inode| {
-                let is_left = canary::makes(Canary::FieldsNotReplayed);
-                if let Some(said) = said.filter(|said| said.inode.mode() != 0 && !is_left) {
+                if let Some(said) = said {
                     self.take_fields(inode, &said.inode);
                 }
                 sectors
@@ -373,6 +379,9 @@ impl<'a> Replay<'a> {
                     .for_each(|sectors| self.set_sectors(inode, sectors));
                 inode.set_links_count(links);
             })?;
+            if let Some(said) = said {
+                self.take_contents(&locked, said)?;
+            }
             if links == 0 && !self.orphans.contains(&ino) {
                 reap::delete(self.mounted, &locked, reap::Patience::AllSteps)?;
             }
@@ -404,11 +413,10 @@ impl<'a> Replay<'a> {
         record.set_links_count(if is_directory { 2 } else { 1 });
         record.set_xattr_block(FsBlock(0));
         record.set_dtime(0);
-        let kept = changeable().with(Flags::EXTENTS);
-        record.set_flags(Flags(said.inode.flags().0 & kept.0));
+        record.set_flags(self.fresh_flags(&said.inode));
         let is_mapped = match record.file_type() {
             Some(FileType::Symlink) => !blocks::is_short(&record),
-            Some(FileType::Regular | FileType::Directory) => true,
+            Some(FileType::Regular | FileType::Directory) => !self.is_inline(&record),
             _ => false,
         };
         if is_mapped {
@@ -419,6 +427,26 @@ impl<'a> Replay<'a> {
         }
         self.set_sectors(&mut record, 0);
         record
+    }
+
+    /// The flags that a new inode begins with.
+    fn fresh_flags(&self, said: &Inode) -> Flags {
+        let volume = self.mounted.volume();
+        let is_directory = said.file_type() == Some(FileType::Directory);
+        let kept = changeable().with(Flags::EXTENTS);
+        let flags = Flags(said.flags().0 & kept.0);
+        let is_folded = volume.has(Feature::CASEFOLD) && said.flags().contains(Flags::CASEFOLD);
+        if self.is_inline(said) {
+            flags.without(Flags::EXTENTS).with(Flags::INLINE_DATA)
+        } else if is_directory {
+            // One whose names lay in its inode gets a block.
+            let extents = volume.has(Feature::EXTENT).then_some(Flags::EXTENTS);
+            let folded = is_folded.then_some(Flags::CASEFOLD);
+            let more = extents.into_iter().chain(folded);
+            more.fold(flags, Flags::with)
+        } else {
+            flags
+        }
     }
 
     /// Takes a record's fields, but for what the map, the names and the attributes make of the inode, and for what an
@@ -435,7 +463,11 @@ impl<'a> Replay<'a> {
         *inode.block_area_mut() = *now.block_area();
         inode.set_xattr_block(now.xattr_block());
         inode.set_dtime(now.dtime());
-        let (flags, may) = (now.flags().0, changeable().0);
+        let mut may = changeable();
+        if volume.has(Feature::VERITY) {
+            may = may.with(Flags::VERITY);
+        }
+        let (flags, may) = (now.flags().0, may.0);
         inode.set_flags(Flags(flags & !may | said.flags().0 & may));
         self.set_sectors(inode, now.sectors(huge, size));
         if now.file_type() == Some(FileType::Directory) {

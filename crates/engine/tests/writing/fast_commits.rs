@@ -30,7 +30,7 @@ impl Linux {
         Linux::with(block_bytes, "fast_commit", "size=8", 64)
     }
 
-    fn with(block_bytes: &str, features: &str, journal: &str, mib: u64) -> Option<Linux> {
+    pub fn with(block_bytes: &str, features: &str, journal: &str, mib: u64) -> Option<Linux> {
         if !testkit::is_root() || !testkit::have("mke2fs") {
             testkit::skip("needs root and mke2fs");
             return None;
@@ -42,7 +42,8 @@ impl Linux {
         let mut arguments = options.to_vec();
         arguments.extend(["-O", features, "-b", block_bytes, image.to_str().unwrap()]);
         testkit::mke2fs(&arguments);
-        let mounted = KernelMount::with(&image, "loop").unwrap();
+        // On a busy machine Linux's own commit could come between a change and its fsync.
+        let mounted = KernelMount::with(&image, "loop,commit=600").unwrap();
         let root = mounted.path();
         fs::create_dir(root.join("dir")).unwrap();
         for number in 0..8_u8 {
@@ -65,7 +66,7 @@ impl Linux {
         File::open(self.at(name)).unwrap().sync_all().unwrap();
     }
 
-    fn write(&self, name: &str, offset: u64, bytes: &[u8]) {
+    pub fn write(&self, name: &str, offset: u64, bytes: &[u8]) {
         let file = File::options().write(true).open(self.at(name)).unwrap();
         file.write_all_at(bytes, offset).unwrap();
     }
@@ -91,18 +92,18 @@ impl Linux {
     }
 }
 
-fn device(path: &Path) -> Arc<dyn BlockDevice> {
+pub fn device(path: &Path) -> Arc<dyn BlockDevice> {
     Arc::new(FileDevice::open(path).unwrap())
 }
 
 /// What Linux makes of an image.
-fn by_linux(image: &Path) -> Manifest {
+pub fn by_linux(image: &Path) -> Manifest {
     let mounted = KernelMount::with(image, "loop").unwrap();
     Manifest::of(&mounted.path()).unwrap().without_lost_found()
 }
 
 /// Times of directories are those of the replay.
-fn without_times_of_directories(mut manifest: Manifest) -> Manifest {
+pub fn without_times_of_directories(mut manifest: Manifest) -> Manifest {
     for entry in manifest
         .entries
         .values_mut()

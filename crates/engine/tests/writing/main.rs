@@ -37,6 +37,7 @@ mod log_turns;
 mod mounting;
 mod named_blocks;
 mod names;
+mod only_read;
 mod orphan_slots;
 mod orphans;
 mod prealloc;

@@ -40,8 +40,10 @@ pub(super) fn trim(mounted: &MountedFs, everything: &mut Everything) -> Result<(
             continue;
         };
         let is_file = inode.file_type() == Some(FileType::Regular);
-        // The flag is not taken from a record.
-        let has_tail = home.is_some_and(|home| home.flags().contains(Flags::VERITY));
+        // Only a file system with the feature has the flag from a record.
+        let is_sealed = |inode: &Inode| inode.flags().contains(Flags::VERITY);
+        let has_tail = home.is_some_and(|home| is_sealed(&home))
+            || volume.has(Feature::VERITY) && is_sealed(&inode);
         if is_file && !has_tail {
             runs.trim(blocks_of(mounted, &inode));
         }
@@ -79,10 +81,17 @@ impl<'a> Replay<'a> {
         if !self.is_in_use(ino)? || said.is_some_and(|said| said.inode.links_count() == 0) {
             return Ok(false);
         }
+        if said.is_some_and(|said| self.is_inline(&said.inode)) {
+            // What it had before its contents came into the inode goes with the rest of its map.
+            return Ok(false);
+        }
         let inode = match said {
             Some(said) if self.fresh.contains(&ino) => said.inode,
             _ => *self.mounted.load(ino)?,
         };
+        if said.is_none() && self.is_inline(&inode) {
+            return Err(other_blocks(ino));
+        }
         match inode.file_type() {
             Some(FileType::Regular) => Ok(true),
             Some(FileType::Directory) => Ok(false),
@@ -239,6 +248,9 @@ impl<'a> Replay<'a> {
         }
         let live = self.mounted.get(ino)?;
         let locked = &live.write_lock();
+        if live.snapshot().is_inline() || self.is_inline(&said.inode) {
+            return self.move_contents(locked, said);
+        }
         let has_extents = said.inode.flags().contains(Flags::EXTENTS);
         if live.snapshot().flags().contains(Flags::EXTENTS) == has_extents {
             return Ok(());
@@ -278,7 +290,9 @@ impl<'a> Replay<'a> {
     /// Refuses a record whose pointers, up to the file's end, are not those of the file's blocks: a part of what Linux
     /// mapped is not known.
     fn check_pointers(&self, ino: Ino, said: &Said) -> Result<(), Error> {
-        if !self.is_file(ino, said)? || said.inode.flags().contains(Flags::EXTENTS) {
+        let is_area_map =
+            !said.inode.flags().contains(Flags::EXTENTS) && !self.is_inline(&said.inode);
+        if !self.is_file(ino, said)? || !is_area_map {
             return Ok(());
         }
         let mut words = [0; DIRECT];
@@ -301,7 +315,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn unmap(&self, locked: &Exclusive<'_>, first: u64, end: u64) -> Result<(), Error> {
+    pub(super) fn unmap(&self, locked: &Exclusive<'_>, first: u64, end: u64) -> Result<(), Error> {
         let mut at = first;
         while at < end {
             let mut draft = ExtentDraft::new(self.mounted, locked)?;

@@ -1,0 +1,190 @@
+//! Contents that lie in inodes (`inline_data`), of which only a replay to read is told: file systems with that feature
+//! are not written to.
+//!
+//! A record of a file with such contents is its whole inode, and so are its contents. The names of such a directory
+//! are records of their own, so that they are put into a block, where names are changed, and what its record has of
+//! them is passed over.
+
+use ondisk::extent::{self, ExtentEntries};
+use ondisk::inode::{Inode, attribute_area, attribute_area_mut};
+use ondisk::xattr::{self, ListPlace, XattrEntry};
+use ondisk::{Feature, FileType, Flags, Ino};
+
+use super::said::Said;
+use super::{NewContent, Replay, bad_name, create};
+use crate::dir::{self, ReadDir};
+use crate::error::Error;
+use crate::icache::{Exclusive, LoadedInode};
+
+impl Replay<'_> {
+    /// Whether a record is that of a file whose contents lie in its inode.
+    pub(super) fn is_inline(&self, record: &Inode) -> bool {
+        record.file_type() == Some(FileType::Regular)
+            && record.flags().contains(Flags::INLINE_DATA)
+            && self.mounted.volume().has(Feature::INLINE_DATA)
+    }
+
+    /// Empties a file whose contents lie in its inode, before the replay or through it.
+    ///
+    /// # Errors
+    /// As [`Replay::unmap`].
+    pub(super) fn move_contents(&self, locked: &Exclusive<'_>, said: &Said) -> Result<(), Error> {
+        let is_inline = self.is_inline(&said.inode);
+        if is_inline && locked.inode().snapshot().is_inline() {
+            return Ok(());
+        }
+        if is_inline {
+            self.unmap(locked, 0, 1 << 32)?;
+        }
+        let has_extents = said.inode.flags().contains(Flags::EXTENTS);
+        let form = match (is_inline, has_extents) {
+            (true, _) => Flags::INLINE_DATA,
+            (false, true) => Flags::EXTENTS,
+            (false, false) => Flags(0),
+        };
+        self.change_slot(locked, |slot, inode| {
+            remove_contents(slot);
+            become_empty(inode, form);
+        })
+    }
+
+    /// Gives a file the contents that lie in its record. It has the record's other fields.
+    ///
+    /// # Errors
+    /// As [`Replay::change_slot`].
+    pub(super) fn take_contents(&self, locked: &Exclusive<'_>, said: &Said) -> Result<(), Error> {
+        if !self.is_inline(&said.inode) {
+            return Ok(());
+        }
+        let raw = &said.raw;
+        self.change_slot(locked, |slot, inode| {
+            let len = raw.len().min(slot.len());
+            slot[..len].copy_from_slice(&raw[..len]);
+            inode.set_extra_size(said.inode.extra_size());
+            *inode.block_area_mut() = *said.inode.block_area();
+        })
+    }
+
+    /// Changes the attributes of an inode, and the fields that are written behind `change`.
+    fn change_slot(
+        &self,
+        locked: &Exclusive<'_>,
+        change: impl FnOnce(&mut [u8], &mut Inode),
+    ) -> Result<(), Error> {
+        let mut inode = *locked.inode().snapshot();
+        let credits = self.mounted.reserve(1, 0)?;
+        let handle = self.mounted.begin(credits)?;
+        locked.change_slot(&handle, |slot| {
+            change(slot, &mut inode);
+            inode.write_to(slot);
+        });
+        Ok(())
+    }
+
+    /// Puts the names of a directory that lie in its inode into a block, where they can be changed.
+    ///
+    /// # Errors
+    /// `Encrypted`; `NoSpace`, `Corrupt`, `Io`.
+    pub(super) fn unfold(&self, above: &Exclusive<'_>) -> Result<(), Error> {
+        let inode = above.inode().snapshot();
+        if !inode.is_inline() {
+            return Ok(());
+        }
+        if inode.flags().contains(Flags::ENCRYPT) {
+            return Err(Error::Encrypted);
+        }
+        let (ino, mut record) = (inode.ino(), *inode);
+        let (parent, names) = self.names_of(inode)?;
+        let has_extents = self.mounted.volume().has(Feature::EXTENT);
+        let form = if has_extents {
+            Flags::EXTENTS
+        } else {
+            Flags(0)
+        };
+        become_empty(&mut record, form);
+        let first = create::first_block(
+            self.mounted,
+            ino,
+            parent,
+            NewContent::Directory,
+            &mut record,
+        )?;
+        let blocks = first.as_ref().map_or(0, create::FirstBlock::blocks);
+        let credits = self.mounted.reserve(1 + blocks, 0)?;
+        let handle = self.mounted.begin(credits)?;
+        if let Some(first) = first {
+            first.apply(&handle);
+        }
+        above.change_slot(&handle, |slot| {
+            remove_contents(slot);
+            record.write_to(slot);
+        });
+        drop(handle);
+        let mut draft = dir::DirDraft::new(self.mounted, above)?;
+        for (name, ino, file_type) in names {
+            draft.add(&name, ino, file_type)?;
+        }
+        let names = draft.finish()?;
+        let credits = self.mounted.reserve(names.blocks(), 0)?;
+        let handle = self.mounted.begin(credits)?;
+        names.apply(&handle);
+        Ok(())
+    }
+
+    /// The parent of a directory, and its names.
+    fn names_of(&self, inode: LoadedInode) -> Result<(Ino, Vec<Named>), Error> {
+        let (ino, mut parent) = (inode.ino(), Ino::ROOT);
+        let mut names = Vec::new();
+        for entry in ReadDir::new(self.mounted.volume(), inode, 0)? {
+            let entry = entry?;
+            match &entry.name[..] {
+                b"." => {}
+                b".." => parent = entry.ino,
+                _ => {
+                    let file_type = match entry.file_type {
+                        Some(file_type) => Some(file_type),
+                        None => self.mounted.load(entry.ino)?.file_type(),
+                    };
+                    let file_type = file_type.ok_or_else(|| bad_name(ino))?;
+                    names.push((entry.name, entry.ino, file_type));
+                }
+            }
+        }
+        Ok((parent, names))
+    }
+}
+
+/// A name, and what it stands for.
+type Named = (Vec<u8>, Ino, FileType);
+
+/// Takes contents and map from a record, which from now on has the form that this flag says.
+fn become_empty(record: &mut Inode, form: Flags) {
+    let others = record.flags().without(Flags::INLINE_DATA);
+    record.set_flags(others.without(Flags::EXTENTS).with(form));
+    record.block_area_mut().fill(0);
+    if form == Flags::EXTENTS {
+        extent::encode(record.block_area_mut(), 0, ExtentEntries::Extents(&[]));
+    }
+}
+
+/// Takes the part of contents that lies among the attributes from an inode. A list that can't be read, or can't be
+/// written again, stays.
+pub(super) fn remove_contents(slot: &mut [u8]) {
+    let before = attribute_area(slot).unwrap_or_default().to_vec();
+    let Ok(entries) = xattr::entries(ListPlace::Inode(&before)) else {
+        return;
+    };
+    let is_contents =
+        |entry: &XattrEntry<'_>| (entry.index, entry.name) == (xattr::INDEX_SYSTEM, &b"data"[..]);
+    let all = entries.clone().count();
+    let others: Vec<_> = entries.filter(|entry| !is_contents(entry)).collect();
+    let Some(area) = attribute_area_mut(slot).filter(|_| others.len() < all) else {
+        return;
+    };
+    if others.is_empty() {
+        area.fill(0);
+    } else if !xattr::encode_inode_area(area, &others) {
+        // Values of a broken list may overlap.
+        area.copy_from_slice(&before);
+    }
+}
