@@ -1,7 +1,8 @@
 //! Where the inode table of a group is, if its descriptor names another place.
 //!
-//! A group's table is where the copy of its descriptor says, and in the first group it may be wherever the root is in
-//! its place. The log has copies of table blocks, too, and without checksums of inodes a place among them can seem to
+//! A group's table is where the copy of its descriptor says. In the first group it may be wherever the place of the
+//! root holds a directory, or that of the journal the map of which the superblock has a copy. The log has copies of
+//! table blocks, too, and without checksums of inodes a place among them can seem to
 //! hold more inodes than the table. So the log, and the metadata of other groups, are the last places that are taken.
 
 use std::cmp::Reverse;
@@ -20,6 +21,8 @@ use crate::runs;
 
 /// Blocks of a table that are read to find out whether it is one.
 const SAMPLE: u32 = 64;
+/// Places for a table that are compared.
+const PLACES: usize = 1024;
 /// Places for a table that are asked where the log is.
 const LOGS: usize = 64;
 
@@ -105,14 +108,7 @@ fn log_runs(edit: &Edit<'_, '_>, inode: &Inode) -> Option<Vec<(u64, u64)>> {
 
 /// The log's runs as the first group's table in this place has them.
 fn log_of_table(edit: &Edit<'_, '_>, table: FsBlock) -> Option<Vec<(u64, u64)>> {
-    let geometry = &edit.geometry;
-    let (block, byte) = geometry.inode_place(table, Ino::JOURNAL.0 - 1);
-    let bytes = edit
-        .contains(block.0, 1)
-        .then(|| edit.block(block.0))
-        .flatten()?;
-    let slot = bytes.get(byte..byte + geometry.inode_size())?;
-    let inode = Inode::parse(slot).ok()?;
+    let inode = Inode::parse(&slot_in(edit, table, Ino::JOURNAL)?).ok()?;
     let is_file = inode.file_type() == Some(FileType::Regular) && map::is_mapped(&inode);
     is_file.then(|| log_runs(edit, &inode)).flatten()
 }
@@ -175,8 +171,12 @@ fn places_of_table(edit: &Edit<'_, '_>, group: Group, copy: Option<&GroupDesc>) 
     if group == Group(0) && !is_root_named {
         let start = geometry.group_start(group).reserved.end;
         let end = geometry.group_first_block(group).0 + u64::from(geometry.group_blocks(group));
-        let blocks = (start..end).map(FsBlock);
-        places.extend(blocks.filter(|block| has_root(edit, *block)));
+        let backup = special::backed_up_journal(edit, Inode::zeroed());
+        let is_one = |block: &FsBlock| {
+            looks_like_root(edit, *block)
+                || backup.as_ref().is_some_and(|it| has_map(edit, *block, it))
+        };
+        places.extend((start..end).map(FsBlock).filter(is_one).take(PLACES));
     }
     places.retain(|place| fits(geometry, group, *place, blocks));
     places
@@ -219,18 +219,35 @@ fn is_plausible(geometry: &Geometry, ino: Ino, slot: &[u8]) -> bool {
     })
 }
 
+/// The slot of one of the first group's inodes, if its table lies in this place.
+fn slot_in(edit: &Edit<'_, '_>, table: FsBlock, ino: Ino) -> Option<Vec<u8>> {
+    let geometry = &edit.geometry;
+    let (block, byte) = geometry.inode_place(table, ino.0 - 1);
+    let bytes = edit
+        .contains(block.0, 1)
+        .then(|| edit.block(block.0))
+        .flatten()?;
+    let slot = bytes.get(byte..byte + geometry.inode_size())?;
+    Some(slot.to_vec())
+}
+
+/// Whether a table in this place has a directory where the root must be. Its checksum may be wrong.
+fn looks_like_root(edit: &Edit<'_, '_>, table: FsBlock) -> bool {
+    let inode = slot_in(edit, table, Ino::ROOT).and_then(|slot| Inode::parse(&slot).ok());
+    inode.is_some_and(|inode| {
+        inode.file_type() == Some(FileType::Directory) && inode.links_count() >= 2
+    })
+}
+
 /// Whether a table in this place has the root where it must be.
 fn has_root(edit: &Edit<'_, '_>, table: FsBlock) -> bool {
-    let geometry = &edit.geometry;
-    let (at, byte) = geometry.inode_place(table, Ino::ROOT.0 - 1);
-    let bytes = edit.contains(at.0, 1).then(|| edit.block(at.0)).flatten();
-    let slot = bytes
-        .as_ref()
-        .and_then(|it| it.get(byte..byte + geometry.inode_size()));
-    slot.is_some_and(|slot| {
-        let is_directory = Inode::parse(slot).is_ok_and(|inode| {
-            inode.file_type() == Some(FileType::Directory) && inode.links_count() >= 2
-        });
-        is_directory && is_plausible(geometry, Ino::ROOT, slot)
-    })
+    looks_like_root(edit, table)
+        && slot_in(edit, table, Ino::ROOT)
+            .is_some_and(|slot| is_plausible(&edit.geometry, Ino::ROOT, &slot))
+}
+
+/// Whether a table in this place has the journal's inode with this map.
+fn has_map(edit: &Edit<'_, '_>, table: FsBlock, journal: &Inode) -> bool {
+    let inode = slot_in(edit, table, Ino::JOURNAL).and_then(|slot| Inode::parse(&slot).ok());
+    inode.is_some_and(|inode| inode.block_area() == journal.block_area())
 }

@@ -200,6 +200,32 @@ fn copies_of_table_blocks_in_the_log_are_not_taken_for_the_inode_table() {
 }
 
 #[test]
+fn a_lost_inode_table_is_found_though_the_root_in_it_is_broken() {
+    for (name, whole_root) in [
+        ("default-1k", false),
+        ("default-1k", true),
+        ("default-4k", false),
+        ("default-4k", true),
+        ("inode-128", true),
+    ] {
+        let mut damaged = Damaged::new(seed(name));
+        let before = contents(&damaged.bytes);
+        // Its owner, so that the checksum is wrong; or all of it.
+        let slot = damaged.slot(2);
+        match whole_root {
+            true => damaged.bytes[slot].fill(0),
+            false => damaged.bytes[slot.start + 2] ^= 1,
+        }
+        let mut desc = damaged.desc(0);
+        desc.set_inode_table(FsBlock(1 << 40));
+        damaged.set_desc(0, &desc);
+        let what = format!("{name}, all of the root: {whole_root}");
+        let (new, _) = mended(&damaged.bytes, &what);
+        assert!(contents(&new) == before, "{what}");
+    }
+}
+
+#[test]
 fn an_error_on_record_in_the_journal_is_reported_and_cleared() {
     let mut damaged = Damaged::new(seed("default-1k"));
     let slot = &damaged.bytes[damaged.slot(8)];
