@@ -10,6 +10,7 @@ use crate::policies::EncryptionContext;
 use crate::problem::Code;
 use crate::quota;
 use crate::report::Problem;
+use crate::reserved;
 use crate::special;
 use crate::symlink;
 use crate::table::State;
@@ -248,8 +249,8 @@ pub fn check(volume: &Volume<'_>, collected: &Collected, ino: Ino, slot: &[u8]) 
     if lookalike::is_candidate(&inode) && (!is_reserved || ino == Ino::ROOT) {
         collected.lookalikes.borrow_mut().push(ino);
     }
-    if is_reserved && !is_reserved_in_use(volume, ino, &inode) {
-        return;
+    if is_reserved && !reserved::is_in_use(volume, ino, &inode) {
+        return reserved::check_unused(volume, ino, &inode, slot);
     }
     InodeCheck {
         volume,
@@ -287,32 +288,6 @@ fn type_flags(volume: &Volume<'_>, ino: Ino, inode: &Inode) {
 fn has_clock(volume: &Volume<'_>) -> bool {
     let is_late = |time: u64| time == 0 || time >= u64::from(volume.geometry.inodes_count());
     is_late(volume.sb.mount_time()) && is_late(volume.sb.mkfs_time())
-}
-
-/// Whether a reserved inode is checked like a file. One that nothing uses must have no mode.
-fn is_reserved_in_use(volume: &Volume<'_>, ino: Ino, inode: &Inode) -> bool {
-    if ino == Ino::ROOT || special::is_special(volume, ino) {
-        return true;
-    }
-    if ino == Ino::RESIZE && inode.links_count() != 0 {
-        volume.inode_has(ino, Code::ResizeLeft);
-        special::resize_inode(volume, inode);
-        return false;
-    }
-    if ino == Ino::BAD {
-        let is_odd = inode.mode() != 0
-            || inode.size_both_words() != 0 && inode.blocks_lo() == 0
-            || inode.links_count() != 0 && inode.mode() != 0;
-        if is_odd {
-            volume.inode_has(ino, Code::BadBlocksInode);
-        }
-        return inode.blocks_lo() != 0 || (0..15).any(|word| inode.block_word(word) != 0);
-    }
-    if inode.mode() != 0 && ino.0 != 5 || inode.file_type() == Some(FileType::Directory) {
-        let problem = Problem::new(Code::ReservedMode).ino(ino);
-        volume.found(problem.found(inode.mode()));
-    }
-    inode.mode() != 0
 }
 
 struct InodeCheck<'a> {

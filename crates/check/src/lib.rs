@@ -48,6 +48,7 @@ pub mod problem;
 mod quota;
 pub mod repair;
 mod report;
+mod reserved;
 mod run;
 mod runs;
 mod shared;

@@ -190,6 +190,8 @@ problems! {
     RootNotDirectory 0x010001 Inode Damage false "the root is not a directory";
     RootDtime 0x010002 Inode Damage true "the root has a deletion time";
     ReservedMode 0x010003 Inode Damage false "the reserved inode has mode {found}";
+    JournalInodeLeft 0x010034 Inode Damage false "the inode of the journal is not in use, but has contents";
+    QuotaInodeLeft 0x010063 Inode Damage false "the inode of a quota file is not in use, but has contents";
     ZeroDtime 0x010004 Inode Damage true "the inode is deleted but has no deletion time";
     SetDtime 0x010005 Inode Damage true "the inode is in use but has a deletion time ({found})";
     LowDtime 0x010037 Orphan Damage true "the inode was part of a list of orphans that is broken";

@@ -55,10 +55,16 @@ pub fn mend(
     if ino == Ino::BAD {
         return edit.set_slot(ino, vec![0; slot.len()]);
     }
-    if codes.contains(&Code::ReservedMode) {
+    if codes.contains(&Code::ReservedMode)
+        || codes.contains(&Code::QuotaInodeLeft)
+        || codes.contains(&Code::JournalInodeLeft)
+    {
         slot[..2].fill(0);
     }
     if is_reserved && word16(&slot, 0) == 0 {
+        if !is_reserved_left_alone(codes) {
+            slot.fill(0);
+        }
         let flags = Flags(word32(&slot, FLAGS)).without(Flags::CASEFOLD.with(Flags::EA_INODE));
         slot[FLAGS..FLAGS + 4].copy_from_slice(&flags.0.to_le_bytes());
         return edit.set_slot(ino, slot);
@@ -95,6 +101,20 @@ pub fn mend(
     }
     inode.write_to(&mut slot);
     edit.set_slot(ino, slot)
+}
+
+/// Whether a reserved inode that nothing uses keeps its fields: only its mode and flags are wrong. Otherwise it has
+/// contents, which belong to nothing.
+fn is_reserved_left_alone(codes: &BTreeSet<Code>) -> bool {
+    let of_fields = [
+        Code::ReservedMode,
+        Code::CasefoldNotDirectory,
+        Code::CasefoldFeature,
+        Code::ValueFeature,
+        Code::ValueNotRegular,
+        Code::InodeChecksum,
+    ];
+    codes.iter().all(|code| of_fields.contains(code))
 }
 
 /// Fields that do not depend on the type.

@@ -18,6 +18,15 @@ const DAMAGE: &[(&str, &[&str], Code)] = &[
         &["sif <9> mode 0100644", "sif <9> links_count 1"],
         Code::ReservedMode,
     ),
+    ("", &["sif <3> links_count 1"], Code::QuotaInodeLeft),
+    ("", &["sif <4> block[0] 700"], Code::QuotaInodeLeft),
+    (
+        "-O ^has_journal",
+        &["sif <8> blocks 2"],
+        Code::JournalInodeLeft,
+    ),
+    ("", &["sif <6> blocks 2"], Code::InodeBlocks),
+    ("", &["sif <9> flags 0x1000"], Code::DirectoryFeature),
     (
         "",
         &["sif /f links_count 0", "sif /f dtime 0"],
@@ -220,6 +229,10 @@ const MENDED: &[Code] = &[
     Code::DotAgain,
     Code::LastGroupUninit,
     Code::DescriptorCounts,
+    Code::QuotaInodeLeft,
+    Code::JournalInodeLeft,
+    Code::InodeBlocks,
+    Code::DirectoryFeature,
 ];
 
 fn source(root: &Path) {
