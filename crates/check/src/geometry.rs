@@ -95,18 +95,72 @@ fn is_at_home(copy: &Superblock, geometry: &Geometry, offset: u64) -> bool {
             == offset
 }
 
-/// The superblock with the number of inodes that its groups have, if that is all that is wrong with it.
-fn with_all_inodes(sb: &Superblock, device: &dyn BlockDevice) -> Option<(Superblock, Geometry)> {
-    sb.verify().ok()?;
+/// The number of groups, as the numbers of blocks say.
+fn groups_of(sb: &Superblock) -> Option<u64> {
     let blocks = sb
         .blocks_count()
         .checked_sub(sb.first_data_block().into())?;
     let per_group = u64::from(sb.blocks_per_group());
-    let groups = blocks
+    blocks
         .checked_add(per_group)?
         .checked_sub(1)?
-        .checked_div(per_group)?;
-    let inodes = groups.checked_mul(sb.inodes_per_group().into())?;
+        .checked_div(per_group)
+}
+
+/// The superblock with the number of inodes of a group that follows from the number of all, if the two disagree and
+/// that one is right: a copy of the superblock has it, or, in a file system of one group, the padding of the inode
+/// bitmap begins there.
+fn with_other_groups(sb: &Superblock, device: &dyn BlockDevice) -> Option<(Superblock, Geometry)> {
+    sb.verify().ok()?;
+    let (groups, inodes) = (groups_of(sb)?, u64::from(sb.inodes_count()));
+    let per_group = inodes.checked_div(groups)?;
+    if per_group * groups != inodes {
+        return None;
+    }
+    let named = sb.inodes_per_group();
+    let mut sb = *sb;
+    sb.set_inodes_per_group(u32::try_from(per_group).ok()?);
+    sb.seal();
+    let geometry = geometry_of(&sb, device).ok()?;
+    let is_right = match groups {
+        1 => {
+            let padding = inode_padding(device, &geometry)?;
+            let other_may_be = padding <= named && named < sb.inodes_per_group();
+            padding <= sb.inodes_per_group() && !other_may_be
+        }
+        _ => {
+            let copy = backup(device, own_backups(&sb));
+            copy.is_some_and(|(_, copy, _)| copy.inodes_per_group() == sb.inodes_per_group())
+        }
+    };
+    is_right.then_some((sb, geometry))
+}
+
+/// The bit of the first group's inode bitmap from which on all are set.
+fn inode_padding(device: &dyn BlockDevice, geometry: &Geometry) -> Option<u32> {
+    let size = geometry.block_size();
+    let mut bytes = vec![0; size.bytes()];
+    let (block, at) = geometry.desc_place(Group(0));
+    device.read_at(block.offset(size), &mut bytes).ok()?;
+    let desc = GroupDesc::load(bytes.get(at..at + geometry.desc_size())?);
+    if !geometry.contains(desc.inode_bitmap(), 1) {
+        return None;
+    }
+    let offset = desc.inode_bitmap().offset(size);
+    device.read_at(offset, &mut bytes).ok()?;
+    let set = bytes.iter().rev().take_while(|byte| **byte == 0xFF).count();
+    let last = bytes.len() - set;
+    let bits = match last.checked_sub(1).and_then(|last| bytes.get(last)) {
+        Some(byte) => byte.leading_ones(),
+        None => 0,
+    };
+    Some(8 * last as u32 - bits)
+}
+
+/// The superblock with the number of inodes that its groups have, if that is all that is wrong with it.
+fn with_all_inodes(sb: &Superblock, device: &dyn BlockDevice) -> Option<(Superblock, Geometry)> {
+    sb.verify().ok()?;
+    let inodes = groups_of(sb)?.checked_mul(sb.inodes_per_group().into())?;
     let mut sb = *sb;
     sb.set_inodes_count(u32::try_from(inodes).ok()?);
     sb.seal();
@@ -149,6 +203,11 @@ pub fn superblock(
         None if asked.is_some() => return Err(Error::Unreadable),
         None => None,
     };
+    if let Some((sb, geometry)) = first.as_ref().and_then(|sb| with_other_groups(sb, device)) {
+        let problem = Problem::new(Code::InodesPerGroup).expected(sb.inodes_per_group());
+        findings.add(problem.found(first.map_or(0, |sb| sb.inodes_per_group())));
+        return Ok(Some((sb, geometry)));
+    }
     if let Some((sb, geometry)) = first.as_ref().and_then(|sb| with_all_inodes(sb, device)) {
         let problem = Problem::new(Code::InodesCount).expected(sb.inodes_count());
         findings.add(problem.found(first.map_or(0, |sb| sb.inodes_count())));

@@ -136,6 +136,8 @@ problems! {
     ReservedBlocks 0x00000B Superblock Damage false "{found} blocks are reserved, more than half of all ({expected})";
     InodesCount 0x00000D Superblock Damage false
         "the superblock counts {found} inodes, its groups have {expected}";
+    InodesPerGroup 0x8000003F Superblock Damage false
+        "the superblock says {found} inodes a group, its count of inodes and a copy or a bitmap say {expected}";
     FirstMetaGroup 0x000049 Superblock Damage false
         "the first meta group is {found}, but the descriptors have {expected} blocks";
     GroupSizeOdd 0x80000003 Superblock Damage false

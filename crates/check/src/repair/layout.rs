@@ -35,7 +35,7 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: Option<&Facts>, problems: &[Problem])
                 let places = places.get_or_insert_with(|| Places::of(edit));
                 places.mend(edit, group);
             }
-            (Code::InodesCount | Code::FirstMetaGroup, _) => {
+            (Code::InodesCount | Code::InodesPerGroup | Code::FirstMetaGroup, _) => {
                 edit.set_superblock();
             }
             (Code::DescriptorUnreadable, _) => {

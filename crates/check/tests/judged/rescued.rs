@@ -226,6 +226,27 @@ fn a_lost_inode_table_is_found_though_the_root_in_it_is_broken() {
 }
 
 #[test]
+fn a_wrong_number_of_inodes_in_a_group_costs_nothing() {
+    for (name, factor, divisor) in [
+        ("ext3-1k", 3, 1),
+        ("ext3-1k", 1, 2),
+        ("meta-bg", 3, 1),
+        ("meta-bg", 1, 2),
+    ] {
+        let mut damaged = Damaged::new(seed(name));
+        let before = contents(&damaged.bytes);
+        damaged.change_superblock(|sb| {
+            sb.set_inodes_per_group(sb.inodes_per_group() * factor / divisor);
+        });
+        let what = format!("{name}, times {factor}/{divisor}");
+        let (new, repaired) = mended(&damaged.bytes, &what);
+        let counts = &repaired.before.counts;
+        assert!(counts.contains_key(&Code::InodesPerGroup), "{what}");
+        assert!(contents(&new) == before, "{what}");
+    }
+}
+
+#[test]
 fn an_error_on_record_in_the_journal_is_reported_and_cleared() {
     let mut damaged = Damaged::new(seed("default-1k"));
     let slot = &damaged.bytes[damaged.slot(8)];
