@@ -6,6 +6,7 @@ use ondisk::{Feature, Flags, Ino, Inode, xattr};
 use sync::atomic::{AtomicU32, Ordering};
 use sync::{Mutex, Rank};
 
+use crate::ahead;
 use crate::htree::{Index, Leaf, Reported};
 use crate::inodes::{self, Directory};
 use crate::limits;
@@ -91,6 +92,8 @@ pub fn pass(volume: &Volume<'_>, directories: Vec<Directory>, policies: Vec<(u32
     let (large, small): (Vec<u32>, Vec<u32>) = order.into_iter().partition(is_large);
     let read = |scratch: &mut Scratch, unit: usize| {
         let at = small[unit];
+        let directory = |unit: usize| &tree.0[small[unit] as usize].directory;
+        ahead::announce(volume, unit, small.len(), directory);
         pass.reader(at).read(scratch);
         volume.crew.add(1);
     };

@@ -26,6 +26,7 @@
 
 #![warn(missing_docs)]
 
+mod ahead;
 mod backups;
 mod bits;
 mod claims;

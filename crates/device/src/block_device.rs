@@ -186,6 +186,12 @@ pub trait BlockDevice: Send + Sync {
     /// When the range is not on the device or the medium fails; `buf`'s contents are then unspecified.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
 
+    /// Says that this range will be read soon. A device that can fetches it meanwhile, and only that; no byte changes,
+    /// and nothing waits. A range that does not exist is passed over.
+    fn will_read(&self, range: Range<u64>) {
+        let _ = range;
+    }
+
     /// The first byte at or after `offset` that may hold something other than zero, as far as that is known without
     /// reading; `None` where only zeros follow. What is not known counts as data.
     fn data_from(&self, offset: u64) -> Option<u64> {
@@ -256,6 +262,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         (**self).read_at(offset, buf)
+    }
+    fn will_read(&self, range: Range<u64>) {
+        (**self).will_read(range);
     }
     fn data_from(&self, offset: u64) -> Option<u64> {
         (**self).data_from(offset)

@@ -87,6 +87,9 @@ pub(crate) mod files {
         Some(at)
     }
 
+    /// Nothing is fetched ahead here.
+    pub(crate) fn will_read(_file: &File, _range: &Range<u64>) {}
+
     /// The longest file that this process may write: no limit is detected here.
     pub(crate) fn longest_file() -> Option<u64> {
         None

@@ -335,6 +335,10 @@ impl BlockDevice for FileDevice {
         Ok(())
     }
 
+    fn will_read(&self, range: Range<u64>) {
+        files::will_read(&self.file, &range);
+    }
+
     fn data_from(&self, offset: u64) -> Option<u64> {
         if offset >= self.size() {
             return None;

@@ -98,6 +98,10 @@ impl BlockDevice for Scratch {
         Ok(())
     }
 
+    fn will_read(&self, range: Range<u64>) {
+        self.base.will_read(range);
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         check_range("write", offset, bytes.len() as u64, self.size())?;
         for number in chunks(offset, bytes.len()) {

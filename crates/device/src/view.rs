@@ -47,6 +47,14 @@ impl BlockDevice for Slice {
         self.inner.read_at(self.start + offset, buf)
     }
 
+    fn will_read(&self, range: Range<u64>) {
+        let end = range.end.min(self.len);
+        if range.start < end {
+            self.inner
+                .will_read(self.start + range.start..self.start + end);
+        }
+    }
+
     fn data_from(&self, offset: u64) -> Option<u64> {
         let found = self.inner.data_from(self.start.checked_add(offset)?)?;
         found
@@ -101,6 +109,10 @@ impl<D: BlockDevice> BlockDevice for ReadOnly<D> {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.0.read_at(offset, buf)
+    }
+
+    fn will_read(&self, range: Range<u64>) {
+        self.0.will_read(range);
     }
 
     fn write_at(&self, _: u64, _: &[u8]) -> Result<(), DeviceError> {
@@ -190,6 +202,10 @@ impl<D: BlockDevice> BlockDevice for CountedDevice<D> {
         self.inner.read_at(offset, buf)
     }
 
+    fn will_read(&self, range: Range<u64>) {
+        self.inner.will_read(range);
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.writes.add(1);
         self.written_bytes.add(bytes.len() as u64);
@@ -221,6 +237,7 @@ mod tests {
         let whole = Arc::new(MemoryDevice::from_bytes(b"0123456789"));
         let slice = Slice::new(whole.clone(), 3, 4).unwrap();
         let mut buf = [0; 4];
+        slice.will_read(1..100);
         slice.read_at(0, &mut buf).unwrap();
         assert_eq!(&buf, b"3456");
         slice.write_at(3, b"x").unwrap();

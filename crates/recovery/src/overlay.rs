@@ -2,6 +2,8 @@
 //!
 //! The table of copies is sorted and never changes, so readers share it without a lock. A crash leaves nothing.
 
+use std::ops::Range;
+
 use device::{BlockDevice, DeviceError};
 use ondisk::jbd2;
 use sync::Arc;
@@ -97,5 +99,9 @@ impl BlockDevice for JournalOverlay {
             self.read_copy(*copy, part.start - start, &mut buf[in_buf])?;
         }
         Ok(())
+    }
+
+    fn will_read(&self, range: Range<u64>) {
+        self.home.will_read(range);
     }
 }

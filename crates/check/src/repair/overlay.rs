@@ -1,6 +1,7 @@
 //! The image as it is after a repair: changed blocks, and copies of blocks, over the device. The device is not written.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use device::{BlockDevice, DeviceError};
 use ondisk::BlockSize;
@@ -110,6 +111,10 @@ impl BlockDevice for Overlay<'_> {
             offset += len as u64;
         }
         Ok(())
+    }
+
+    fn will_read(&self, range: Range<u64>) {
+        self.base.will_read(range);
     }
 }
 

@@ -9,6 +9,7 @@ use lanefs_check::{Options, Report, Severity};
 use sync::Arc;
 use sync::atomic::AtomicBool;
 
+mod ahead;
 mod classes;
 mod found;
 mod hostile;

@@ -3,11 +3,12 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::fs::{Advice, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::ioctl::{Getter, Opcode, opcode};
 use rustix::process::Resource;
@@ -125,6 +126,14 @@ pub(crate) fn data_from(file: &File, at: u64) -> Option<u64> {
         Err(Errno::NXIO) => None,
         // The file system does not record holes.
         Err(_) => Some(at),
+    }
+}
+
+/// Has the kernel fetch a range into its cache. A failure changes nothing but the time that reads take.
+pub(crate) fn will_read(file: &File, range: &Range<u64>) {
+    // A length of zero would be all that is behind the start.
+    if let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) {
+        let _ = rustix::fs::fadvise(file, range.start, Some(len), Advice::WillNeed);
     }
 }
 
