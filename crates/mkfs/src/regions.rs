@@ -83,7 +83,7 @@ impl StreamGeometry {
     #[must_use]
     pub fn more_room(&self, files: u64, options: &Options) -> Option<StreamGeometry> {
         let more = match &self.0 {
-            Kind::Sized(sized) => Kind::Sized(sized.lower(options)?),
+            Kind::Sized(sized) => Kind::Sized(sized.lower(files, options)?),
             Kind::Growing(growing) => Kind::Growing(growing.more_room(files)?),
         };
         Some(StreamGeometry(more))
@@ -388,6 +388,9 @@ mod tests {
         })
     }
 
+    /// Files after which room is given in the shortest steps.
+    const MANY_FILES: u64 = 1 << 40;
+
     #[test]
     fn data_is_streamed_around_the_backups() {
         let options = Options {
@@ -454,7 +457,7 @@ mod tests {
         let mut geometry = StreamGeometry::sized(500 << 20, &options).unwrap();
         let groups = (500 << 20) / (264 << 12);
         let mut steps = 0;
-        while let Some(more) = geometry.more_room(0, &options) {
+        while let Some(more) = geometry.more_room(MANY_FILES, &options) {
             let room = |geometry: &StreamGeometry| -> u64 {
                 geometry.clear_runs().iter().map(|run| run.len).sum()
             };
@@ -469,6 +472,38 @@ mod tests {
             );
         }
         assert!(steps > 10, "{steps}");
+    }
+
+    #[test]
+    fn no_room_is_kept_for_a_part_of_a_table_that_no_group_can_use() {
+        for (inode_size, blocks_per_group) in [(256, 336), (512, 344), (1024, 1000)] {
+            let options = Options {
+                block_size: BlockSize::from_bytes(1024),
+                inode_size: Some(inode_size),
+                blocks_per_group: Some(blocks_per_group),
+                features: "^flex_bg".into(),
+                ..Options::default()
+            };
+            let mut next = StreamGeometry::sized(25_266_176, &options).ok();
+            let mut steps = 0;
+            while let Some(geometry) = next {
+                let shape = geometry
+                    .as_sized()
+                    .unwrap()
+                    .room_layout(&options)
+                    .unwrap()
+                    .shape;
+                let used = shape.inodes_per_group * shape.inode_size;
+                assert_eq!(
+                    shape.table_blocks,
+                    used.div_ceil(1024),
+                    "after {steps} steps"
+                );
+                next = geometry.more_room(MANY_FILES, &options);
+                steps += 1;
+            }
+            assert!(steps > 5, "{steps}");
+        }
     }
 
     /// For features that move superblocks or descriptors: whatever the number of inodes is, and however much room data
@@ -514,7 +549,7 @@ mod tests {
                         layouts += 1;
                     }
                     steps += 1;
-                    match geometry.more_room(0, &options) {
+                    match geometry.more_room(MANY_FILES, &options) {
                         Some(more) if steps < 12 => geometry = more,
                         _ => break,
                     }

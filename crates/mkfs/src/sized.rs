@@ -48,6 +48,7 @@ impl SizedStream {
             settled.extend(fixed_runs(&shortest, size_bytes, region, options)?);
         }
         let attempt = |tables: u64| -> Option<Layout> {
+            let tables = usual.useful_tables(tables).max(usual.table_blocks);
             let shape = usual.with_tables(tables, options).ok()?;
             let layout = Layout::of_shape(shape, size_bytes, options, &[], Some(&settled)).ok()?;
             // A shorter image could have a smaller journal, or none.
@@ -109,22 +110,42 @@ impl SizedStream {
         clear
     }
 
-    /// The same places with less room for inode tables; `None` where nothing is left to give.
-    pub(crate) fn lower(&self, options: &Options) -> Option<SizedStream> {
+    /// The same places with less room for inode tables, after `files` files that filled what data could have; `None`
+    /// where nothing is left to give.
+    ///
+    /// Each step leaves a piece for data at the end of each table, or of those side by side. So steps are long while the
+    /// room is far above what a tree of such files needs, and short below that.
+    pub(crate) fn lower(&self, files: u64, options: &Options) -> Option<SizedStream> {
         let now = self.room.shape.table_blocks;
         if now <= self.usual.table_blocks {
             return None;
         }
         // An image may be shorter than its only group.
         let group = self.usual.blocks_per_group.min(self.usual.blocks);
-        let step = (group / LOWER_STEPS).max(1);
-        let tables = now.saturating_sub(step).max(self.usual.table_blocks);
+        let half = now.saturating_sub(self.tables_foreseen(files)) / 2;
+        let step = (group / LOWER_STEPS).max(half).max(1);
+        let tables = self.usual.useful_tables(now.saturating_sub(step));
+        let tables = tables.max(self.usual.table_blocks);
         let shape = self.usual.with_tables(tables, options).ok()?;
         let room = self.with_shape(shape, options, &self.settled).ok()?;
         Some(SizedStream {
             room: Arc::new(room),
             ..self.clone()
         })
+    }
+
+    /// Blocks of a group's table, if the rest of the image is filled with files as large as these `files`, which fill
+    /// what data could have so far. Half more are foreseen: directories and links have inodes, too, and later files may
+    /// be smaller.
+    fn tables_foreseen(&self, files: u64) -> u64 {
+        let data: u64 = self.clear_runs().iter().map(|run| run.len).sum();
+        let shape = &self.room.shape;
+        let inodes = u128::from(files + files / 2) * u128::from(shape.inode_size);
+        let inode_blocks = inodes.div_ceil(shape.block_size.bytes_u64().into());
+        let both = u128::from(data + shape.groups * shape.table_blocks);
+        let tables = both * inode_blocks / (u128::from(data) + inode_blocks).max(1);
+        // At most all blocks of the image.
+        tables as u64 / shape.groups
     }
 
     /// The layout with the inodes that the options ask for.
