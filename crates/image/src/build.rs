@@ -9,7 +9,7 @@ use device::Resize;
 use mkfs::{FormatSummary, Layout};
 use sync::atomic::AtomicBool;
 
-use crate::error::BuildError;
+use crate::error::{BuildError, too_small};
 use crate::output::Output;
 use crate::plan::{self, ImagePlan, PlanError, Size};
 use crate::progress::{Phase, Progress};
@@ -21,6 +21,9 @@ use crate::write::{self, copy};
 
 /// The most threads: more gain nothing, and some hosts can't start them.
 const THREADS_MAX: usize = 256;
+
+/// How many sizes are tried before a refusal names none.
+const NAMED_SIZE_TRIES: u32 = 8;
 
 /// What to build, and how.
 #[derive(Clone, Debug)]
@@ -128,14 +131,18 @@ fn planned(tree: &SourceTree, mkfs: &mkfs::Options, size: Size) -> Result<ImageP
         Ok(plan) => return Ok(plan),
         Err(refused) => refused,
     };
+    let refusal = |refused: PlanError| match refused {
+        PlanError::TooSmall { given, needed } => named_size(tree, mkfs, given, needed),
+        refused => refused.into(),
+    };
     if mkfs.packed_meta_blocks || !stream::is_from_archives(tree) {
-        return Err(refused.into());
+        return Err(refusal(refused));
     }
     let mut streamed = mkfs.clone();
     let room = match Room::new(&mut streamed, given(size)) {
         Ok(room) => room,
         Err(error @ BuildError::Mkfs(_)) => return Err(error),
-        Err(_) => return Err(refused.into()),
+        Err(_) => return Err(refusal(refused)),
     };
     let placed = match (&refused, size) {
         (PlanError::TooSmall { .. }, Size::Fixed(_)) => {
@@ -145,7 +152,26 @@ fn planned(tree: &SourceTree, mkfs: &mkfs::Options, size: Size) -> Result<ImageP
     };
     let planned =
         placed.and_then(|(taken, mkfs)| plan::plan_around(tree, &mkfs, size, &taken).ok());
-    planned.ok_or_else(|| refused.into())
+    planned.ok_or_else(|| refusal(refused))
+}
+
+/// The refusal of a given size with a size at which the tree surely fits, where one is found near the `needed` bytes
+/// that were computed without placing the tree: maps of files that lie in many pieces may need more.
+fn named_size(tree: &SourceTree, mkfs: &mkfs::Options, given: u64, needed: u64) -> BuildError {
+    let mut size = needed;
+    for _ in 0..NAMED_SIZE_TRIES {
+        size = match plan::plan(tree, mkfs, Size::Fixed(size)) {
+            Ok(_) => {
+                return BuildError::TooSmall {
+                    given,
+                    needed: size,
+                };
+            }
+            Err(PlanError::TooSmall { needed, .. }) if needed > size => needed,
+            Err(_) => break,
+        };
+    }
+    too_small(given)
 }
 
 /// The size in bytes, if one is given.
@@ -197,7 +223,12 @@ fn build_from_pipe(
     job.check()?;
     job.phase(Phase::Plan);
     let clamp = reproducible::clamp(options, &tree, &mut mkfs);
-    let plan = plan::plan_around(&tree, &mkfs, options.size, &taken)?;
+    let plan =
+        plan::plan_around(&tree, &mkfs, options.size, &taken).map_err(|error| match error {
+            // A larger image would have had other places for the data, so only a lower bound is known.
+            PlanError::TooSmall { given, .. } => too_small(given),
+            error => error.into(),
+        })?;
     output.device().set_size(plan.layout.size_bytes())?;
     job.phase(Phase::Copy {
         total: copied_bytes(&plan),

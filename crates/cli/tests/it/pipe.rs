@@ -138,12 +138,16 @@ impl Case {
         command.arg("-").stdout(Stdio::piped()).spawn().unwrap()
     }
 
-    /// The smallest size at which the tree fits, from a file.
+    /// The smallest size at which the tree fits, from a file: the size that a refusal names, at which it must fit.
     fn smallest(&self) -> Option<u64> {
         let refused = self.build("file", "65536");
         let said = error(&refused);
-        if let Some(rest) = said.split("--size ").nth(1) {
-            return rest.split(' ').next().unwrap().parse().ok();
+        if let Some(rest) = said.split("--size ").nth(1)
+            && let Ok(bytes) = rest.split(' ').next().unwrap().parse()
+        {
+            let named = self.build("file", &format!("{bytes}"));
+            assert!(named.status.success(), "{said}then: {}", error(&named));
+            return Some(bytes);
         }
         let smallest = self.build("file", "min");
         let bytes = fs::metadata(self.image("file")).map(|found| found.len());
