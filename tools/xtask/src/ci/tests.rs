@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::clock;
+use super::scratch::Scratch;
 
 /// The longest that one program may take. The slowest takes a minute or two on two cores.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -136,13 +137,14 @@ struct Outcome {
 
 impl Program {
     /// Runs the program with its output in a file, ends it when its time is over.
-    fn run(&self, log: &Path) -> Result<Outcome, String> {
+    fn run(&self, log: &Path, scratch: &Scratch) -> Result<Outcome, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", self.name);
         let begun = Instant::now();
         let file = File::create(log).map_err(failed)?;
         let mut child = Command::new(&self.path)
             .current_dir(&self.folder)
             .env("CARGO_MANIFEST_DIR", &self.folder)
+            .envs(scratch.environment())
             .arg("--show-output")
             .stdin(Stdio::null())
             .stdout(file.try_clone().map_err(failed)?)
@@ -193,6 +195,13 @@ fn ended_test(line: &str) -> Option<&str> {
         .then(|| name.split(" - ").next().unwrap_or(name))
 }
 
+/// Kills a process that leads a group, and all of that group. It must not have been waited for.
+pub(super) fn kill_group(child: &Child) {
+    if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+}
+
 /// Waits for the end of a process; after the limit it kills the process and its group, and says `None`.
 fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<std::process::ExitStatus>> {
     let begun = Instant::now();
@@ -201,9 +210,7 @@ fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<std::proce
             return Ok(Some(status));
         }
         if begun.elapsed() > limit {
-            if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
-                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-            }
+            kill_group(child);
             // A test that the kernel does not let go must not keep this run.
             std::thread::sleep(Duration::from_secs(1));
             let _ = child.try_wait()?;
@@ -219,20 +226,21 @@ pub(super) fn build(root: &Path) -> Result<String, String> {
     Ok(format!("{} programs", programs.len()))
 }
 
-/// Runs all tests, tells how far they are, and counts what passed and what was skipped. Tests that were skipped pass
-/// for the test harness, so their notes are what tells.
-pub(super) fn run(root: &Path) -> Result<Tally, String> {
+/// Runs all tests, tells how far they are, and adds what passed and what was skipped to `tally`. Tests that were
+/// skipped pass for the test harness, so their notes are what tells.
+pub(super) fn run(root: &Path, tally: &mut Tally) -> Result<(), String> {
     let programs = programs(root)?;
     let logs = root.join("target/test-output");
     fs::create_dir_all(&logs).map_err(|error| format!("{}: {error}", logs.display()))?;
+    let scratch = Scratch::new();
     let state = Mutex::new(State {
         waiting: programs.iter().collect(),
-        tally: Tally::default(),
+        tally: std::mem::take(tally),
         failed: Vec::new(),
     });
     std::thread::scope(|scope| {
         for _ in 0..at_once() {
-            scope.spawn(|| work(&state, &logs));
+            scope.spawn(|| work(&state, &logs, &scratch));
         }
     });
     let mut state = state
@@ -241,14 +249,11 @@ pub(super) fn run(root: &Path) -> Result<Tally, String> {
     if let Err(error) = examples(root, &mut state.tally) {
         state.failed.push(error);
     }
-    if state.failed.is_empty() {
-        return Ok(state.tally);
+    *tally = state.tally;
+    match state.failed.as_slice() {
+        [] => Ok(()),
+        failed => Err(format!("{}; {}", failed.join(", "), tally.closing())),
     }
-    Err(format!(
-        "{}; {}",
-        state.failed.join(", "),
-        state.tally.closing()
-    ))
 }
 
 /// Programs at a time: some tests mostly wait, for a disk, a timer or another process.
@@ -265,7 +270,7 @@ struct State<'a> {
 }
 
 /// Runs programs until none waits.
-fn work(state: &Mutex<State<'_>>, logs: &Path) {
+fn work(state: &Mutex<State<'_>>, logs: &Path, scratch: &Scratch) {
     loop {
         // A thread that panicked while it held the lock has left nothing half done.
         let lock = || {
@@ -276,7 +281,7 @@ fn work(state: &Mutex<State<'_>>, logs: &Path) {
         let Some(program) = lock().waiting.pop_front() else {
             return;
         };
-        let outcome = program.run(&logs.join(program.name.replace(' ', "-")));
+        let outcome = program.run(&logs.join(program.name.replace(' ', "-")), scratch);
         let mut state = lock();
         match outcome {
             Ok(outcome) => state.take(program, &outcome),

@@ -1,0 +1,61 @@
+//! Where tests have their temporary files. Many tests flush an image again and again, or unmount one: on a disk they
+//! wait for that most of their time, in memory they do not.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where Linux has a file system in memory for everybody.
+const MEMORY: &str = "/dev/shm";
+/// Bytes that must be free there, and in memory. Tests took 2 GB at most.
+const ROOM: u64 = 6 << 30;
+
+/// A folder of this run; removed with it.
+pub(super) struct Scratch {
+    path: Option<PathBuf>,
+}
+
+impl Scratch {
+    /// A folder in memory, where there is room for it and TMPDIR does not name another place.
+    pub(super) fn new() -> Scratch {
+        let is_chosen = std::env::var_os("TMPDIR").is_some();
+        let has_room = || free_bytes(Path::new(MEMORY)) >= ROOM && free_memory() >= ROOM;
+        if is_chosen || !has_room() {
+            return Scratch { path: None };
+        }
+        let path = Path::new(MEMORY).join(format!("lanefs-ci-{}", std::process::id()));
+        let made = fs::create_dir(&path);
+        Scratch {
+            path: made.is_ok().then_some(path),
+        }
+    }
+
+    /// What tests are to have in their environment.
+    pub(super) fn environment(&self) -> Option<(&'static str, &Path)> {
+        self.path.as_deref().map(|path| ("TMPDIR", path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // What a killed test left mounted stays, and so does its folder.
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
+
+/// What an ordinary user may still write there; 0 where that is not known.
+fn free_bytes(path: &Path) -> u64 {
+    let found = rustix::fs::statvfs(path);
+    found.map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Memory that can be had without swapping, as the kernel estimates it; 0 where that is not known.
+fn free_memory() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0).saturating_mul(1 << 10)
+}
