@@ -113,8 +113,8 @@ impl SizedStream {
     /// The same places with less room for inode tables, after `files` files that filled what data could have; `None`
     /// where nothing is left to give.
     ///
-    /// Each step leaves a piece for data at the end of each table, or of those side by side. So steps are long while the
-    /// room is far above what a tree of such files needs, and short below that.
+    /// Each step leaves a piece for data at the end of each table, or of those side by side. So steps are long while
+    /// the room is far above what a tree of such files needs, and short below that.
     pub(crate) fn lower(&self, files: u64, options: &Options) -> Option<SizedStream> {
         let now = self.room.shape.table_blocks;
         if now <= self.usual.table_blocks {

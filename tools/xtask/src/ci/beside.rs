@@ -1,4 +1,5 @@
-//! Steps of a whole run that a second process does meanwhile. Its output is kept in a file, and shown when it has ended.
+//! Steps of a whole run that a second process does meanwhile. Its output is kept in a file, and shown when it has
+//! ended.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;

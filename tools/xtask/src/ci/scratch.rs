@@ -50,7 +50,7 @@ fn free_bytes(path: &Path) -> u64 {
     found.map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// Memory that can be had without swapping, as the kernel estimates it; 0 where that is not known.
+/// Memory that programs may take without swapping, as the kernel estimates it; 0 where that is not known.
 fn free_memory() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text
