@@ -5,6 +5,7 @@
 //! left of the path, which so has a bound of 40 times 4096 bytes.
 
 mod create;
+mod install;
 mod link;
 mod lock;
 mod remove;
@@ -21,6 +22,7 @@ use crate::limits;
 
 pub use create::NewInode;
 pub(crate) use create::{NewContent, create, create_unnamed};
+pub(crate) use install::install;
 pub(crate) use link::link;
 use lock::TRIES;
 pub(crate) use remove::{rmdir, unlink};

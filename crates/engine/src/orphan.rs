@@ -112,10 +112,11 @@ enum What<'a> {
     Unlisted(u64),
 }
 
-/// [`OrphanChange`] in the next handle.
+/// [`OrphanChange`] in the next handle; possibly with that of a second inode.
 pub(crate) struct LockedEntry<'a> {
     orphans: &'a Orphans,
     what: What<'a>,
+    second: Option<What<'a>>,
     /// There if the list is concerned.
     list: Option<MutexGuard<'a, List>>,
 }
@@ -280,58 +281,87 @@ impl<'a> OrphanChange<'a> {
     /// Waits for the list's lock, if the list is concerned: before the handle is begun.
     #[track_caller]
     pub(crate) fn lock(self) -> LockedEntry<'a> {
-        let list = match self.what {
-            What::Listed | What::Unlisted(_) => Some(self.orphans.list.lock()),
-            What::Nothing | What::Claimed(_) | What::Released(_) => None,
-        };
+        self.lock_with(None)
+    }
+
+    /// As [`OrphanChange::lock`], together with the change of a second inode in the same handle.
+    #[track_caller]
+    pub(crate) fn lock_with(self, second: Option<OrphanChange<'a>>) -> LockedEntry<'a> {
+        let second = second.map(|second| second.what);
+        let concerns_list = |what: &What<'_>| matches!(what, What::Listed | What::Unlisted(_));
+        let needs_list = concerns_list(&self.what) || second.as_ref().is_some_and(concerns_list);
         LockedEntry {
             orphans: self.orphans,
             what: self.what,
-            list,
+            second,
+            list: needs_list.then(|| self.orphans.list.lock()),
         }
     }
 }
 
-impl LockedEntry<'_> {
-    /// As [`OrphanChange::cost`].
+impl<'a> LockedEntry<'a> {
+    /// As [`OrphanChange::cost`], of both inodes.
     pub(crate) fn cost(&self) -> u32 {
-        match self.list {
+        let each = match self.list {
             Some(_) => BLOCKS_AN_ORPHAN,
             None => 1,
-        }
+        };
+        each * (1 + u32::from(self.second.is_some()))
     }
 
     /// Changes the entry of the inode for which it was prepared. On the list, the next inode's number is in the
     /// record's `dtime`, so who deletes the inode does so after this.
-    pub(crate) fn apply<C: Chained + 'static>(self, handle: &Handle<'_>, inode: &Arc<C>) {
-        let orphans = self.orphans;
-        let noted = match (self.what, self.list) {
-            (What::Claimed(claim), _) => {
-                let (slot, version) = claim.keep();
-                orphans.put(handle, Some(slot), inode.ino(), version);
-                Noted::Slot(slot)
-            }
-            (What::Released(slot), _) => {
-                let version = orphans.form().release(&orphans.slots, slot);
-                orphans.put(handle, Some(slot), Ino(0), version);
-                Noted::Nowhere
-            }
-            (What::Listed, Some(mut list)) => {
-                let place = list.push(Arc::clone(inode) as _, Some(handle));
-                let version = list.next_version();
-                orphans.put(handle, None, inode.ino(), version);
-                Noted::List(place)
-            }
-            (What::Unlisted(place), Some(mut list)) => {
-                if let Some(head) = list.remove(handle, place) {
-                    let version = list.next_version();
-                    orphans.put(handle, None, head, version);
-                }
-                Noted::Nowhere
-            }
-            // What concerns the list was prepared with its lock.
-            (What::Nothing | What::Listed | What::Unlisted(_), _) => return,
-        };
-        inode.place().set(noted);
+    pub(crate) fn apply<C: Chained + 'static>(mut self, handle: &Handle<'_>, inode: &Arc<C>) {
+        apply(self.orphans, self.what, self.list.as_mut(), handle, inode);
     }
+
+    /// As [`LockedEntry::apply`], and changes the entry of the second inode.
+    pub(crate) fn apply_both<C: Chained + 'static>(
+        mut self,
+        handle: &Handle<'_>,
+        inode: &Arc<C>,
+        second: &Arc<C>,
+    ) {
+        apply(self.orphans, self.what, self.list.as_mut(), handle, inode);
+        if let Some(what) = self.second {
+            apply(self.orphans, what, self.list.as_mut(), handle, second);
+        }
+    }
+}
+
+fn apply<'a, C: Chained + 'static>(
+    orphans: &Orphans,
+    what: What<'a>,
+    list: Option<&mut MutexGuard<'a, List>>,
+    handle: &Handle<'_>,
+    inode: &Arc<C>,
+) {
+    let noted = match (what, list) {
+        (What::Claimed(claim), _) => {
+            let (slot, version) = claim.keep();
+            orphans.put(handle, Some(slot), inode.ino(), version);
+            Noted::Slot(slot)
+        }
+        (What::Released(slot), _) => {
+            let version = orphans.form().release(&orphans.slots, slot);
+            orphans.put(handle, Some(slot), Ino(0), version);
+            Noted::Nowhere
+        }
+        (What::Listed, Some(list)) => {
+            let place = list.push(Arc::clone(inode) as _, Some(handle));
+            let version = list.next_version();
+            orphans.put(handle, None, inode.ino(), version);
+            Noted::List(place)
+        }
+        (What::Unlisted(place), Some(list)) => {
+            if let Some(head) = list.remove(handle, place) {
+                let version = list.next_version();
+                orphans.put(handle, None, head, version);
+            }
+            Noted::Nowhere
+        }
+        // What concerns the list was prepared with its lock.
+        (What::Nothing | What::Listed | What::Unlisted(_), _) => return,
+    };
+    inode.place().set(noted);
 }

@@ -1,14 +1,13 @@
 //! Contents of files, written by path.
 //!
-//! A file is written as a whole without a name first, and gets its name when it is complete. What a cut leaves: the
-//! file as it was before (or no file), or the whole new one; when it replaces another, possibly also the complete new
-//! one under a name that begins with `.lanefs-`.
+//! A file is written as a whole without a name first, and gets its name, new or another file's, in one step when it is
+//! complete. What a cut leaves: the file as it was before (or no file), or the whole new one.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use device::host;
-use engine::{FileType, Ino, Metadata, NewInode, RenameFlag, SetAttributes, XattrFlag};
+use engine::{FileType, Ino, Metadata, NewInode, SetAttributes, XattrFlag};
 
 use crate::names::NameInParent;
 use crate::reach::{HeldInode, TRIES};
@@ -115,18 +114,17 @@ impl Fs {
         taken: TakenAttributes,
     ) -> Result<(), engine::Error> {
         for _ in 0..TRIES {
-            let Some(old) = self.replaceable(place)? else {
-                match self.0.link(ino, place.parent, place.name) {
-                    // Others made one since.
-                    Err(engine::Error::Exists) => continue,
-                    linked => return linked,
-                }
-            };
-            let metadata = self.0.metadata(old.ino())?;
-            self.keep(ino, &metadata, taken)?;
+            let old = self.replaceable(place)?;
+            let replaced = old.as_ref().map(HeldInode::ino);
+            if let Some(replaced) = replaced {
+                let metadata = self.0.metadata(replaced)?;
+                self.keep(ino, &metadata, taken)?;
+            }
             // Deleted by the next call, which says what fails.
             drop(old);
-            return self.replace(ino, place.parent, place.name);
+            if self.0.install(ino, place.parent, place.name, replaced)? {
+                return Ok(());
+            }
         }
         Err(engine::Error::Busy)
     }
@@ -158,20 +156,6 @@ impl Fs {
             true => Ok(()),
             false => self.0.set_attributes(ino, &attributes),
         }
-    }
-
-    /// Gives an unnamed file the name of another one.
-    fn replace(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), engine::Error> {
-        let passing = format!(".lanefs-{ino}");
-        let passing = passing.as_bytes();
-        self.0.link(ino, parent, passing)?;
-        let renamed = self
-            .0
-            .rename(parent, passing, parent, name, RenameFlag::Replace);
-        if renamed.is_err() {
-            self.0.unlink(parent, passing)?;
-        }
-        renamed
     }
 
     /// Where a path leads when the symbolic links at its end are followed; what is there need not exist.

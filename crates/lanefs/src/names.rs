@@ -5,7 +5,7 @@ use std::path::Path;
 use device::host;
 use engine::{FileType, Ino, NewInode, RenameFlag};
 
-use crate::reach::HeldInode;
+use crate::reach::{HeldInode, TRIES};
 use crate::{Error, Fs};
 
 /// A new directory's owner and permissions where nothing else is said: root's, 0755.
@@ -181,6 +181,56 @@ impl Fs {
         let path = path.as_ref();
         let place = self.place(path)?;
         self.named(path, self.0.link(held.ino(), place.parent, place.name))
+    }
+
+    /// As [`Fs::symlink`]; something that is not a directory and has the name loses it in the same step.
+    ///
+    /// # Errors
+    /// As [`Fs::symlink`]; when a directory has the name.
+    pub fn symlink_over(
+        &self,
+        target: impl AsRef<Path>,
+        path: impl AsRef<Path>,
+    ) -> Result<(), Error> {
+        let path = path.as_ref();
+        let place = self.place(path)?;
+        let target = &*host::path_bytes(target.as_ref());
+        let made = self.0.create_unnamed_symlink(place.parent, target, SYMLINK);
+        let ino = self.named(path, made)?;
+        let done = self.named(path, self.give_over(ino, &place));
+        // Without a name by now, it is deleted here.
+        let released = self.named(path, self.0.release(ino));
+        done.and(released)
+    }
+
+    /// As [`Fs::hard_link`]; something else that is not a directory and has the name loses it in the same step.
+    ///
+    /// # Errors
+    /// As [`Fs::hard_link`]; when a directory has the name.
+    pub fn hard_link_over(
+        &self,
+        original: impl AsRef<Path>,
+        path: impl AsRef<Path>,
+    ) -> Result<(), Error> {
+        let held = self.reach(original.as_ref(), false)?;
+        let path = path.as_ref();
+        let place = self.place(path)?;
+        self.named(path, self.give_over(held.ino(), &place))
+    }
+
+    /// Gives an inode a name, whatever else has it.
+    fn give_over(&self, ino: Ino, place: &NameInParent<'_>) -> Result<(), engine::Error> {
+        for _ in 0..TRIES {
+            let replaced = match self.0.lookup(place.parent, place.name) {
+                Ok(replaced) => Some(replaced),
+                Err(engine::Error::NotFound) => None,
+                Err(error) => return Err(error),
+            };
+            if self.0.install(ino, place.parent, place.name, replaced)? {
+                return Ok(());
+            }
+        }
+        Err(engine::Error::Busy)
     }
 
     /// Removes a name of something that is not a directory; with its last name a file is deleted.

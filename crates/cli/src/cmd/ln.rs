@@ -57,18 +57,11 @@ impl Ln {
         }
     }
 
-    /// Makes the link under a name that passes, then gives it the place of what is there, which stays if that fails.
+    /// Makes the link in the place of what is there, which stays if that fails.
     fn replace(&self, fs: &Fs, target: &Path, link: &Path) -> Result<(), lanefs::Error> {
-        let there = fs.symlink_metadata(link)?.ino;
-        if !self.symbolic && fs.symlink_metadata(target)?.ino == there {
-            return Ok(());
+        match self.symbolic {
+            true => fs.symlink_over(target, link),
+            false => fs.hard_link_over(target, link),
         }
-        let passing = link.with_file_name(format!(".lanefs-{there}"));
-        self.make(fs, target, &passing)?;
-        let renamed = fs.rename(&passing, link);
-        if renamed.is_err() {
-            fs.remove_file(&passing)?;
-        }
-        renamed
     }
 }

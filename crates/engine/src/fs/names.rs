@@ -100,6 +100,25 @@ impl InodeFs {
         self.settle_names(parent)
     }
 
+    /// Gives an inode that is not a directory, such as a finished one of [`InodeFs::create_unnamed`], one more name in
+    /// one step. If `replaced` is given, it has the name now and loses it, as by [`InodeFs::unlink`]. Returns `false`,
+    /// and nothing is done, if the name stands for something else, as when others changed it meanwhile.
+    ///
+    /// # Errors
+    /// As [`InodeFs::link`]; `IsDirectory` if that is what has the name.
+    pub fn install(
+        &self,
+        ino: Ino,
+        parent: Ino,
+        name: &[u8],
+        replaced: Option<Ino>,
+    ) -> Result<bool, Error> {
+        let installed =
+            self.change(|mounted| namei::install(mounted, ino, parent, name, replaced))?;
+        self.settle_names(parent)?;
+        Ok(installed)
+    }
+
     /// Takes a name away; with its last one the inode is deleted.
     ///
     /// # Errors
@@ -180,7 +199,21 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::create`].
     pub fn create_unnamed(&self, parent: Ino, new: NewInode) -> Result<Ino, Error> {
-        self.change(|mounted| namei::create_unnamed(mounted, parent, new))
+        self.change(|mounted| namei::create_unnamed(mounted, parent, new, NewContent::Empty))
+    }
+
+    /// As [`InodeFs::create_unnamed`], a symbolic link to `target`.
+    ///
+    /// # Errors
+    /// As [`InodeFs::symlink`].
+    pub fn create_unnamed_symlink(
+        &self,
+        parent: Ino,
+        target: &[u8],
+        new: NewInode,
+    ) -> Result<Ino, Error> {
+        let content = NewContent::Symlink(target);
+        self.change(|mounted| namei::create_unnamed(mounted, parent, new, content))
     }
 
     /// Keeps an inode (an open file, a server's reference) although its last name may go, until it is released as

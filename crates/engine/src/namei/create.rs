@@ -257,14 +257,16 @@ fn blank<'a>(
     Ok((number, own))
 }
 
-/// Makes a file without a name in the manner of a directory's files, held by the caller; gives its number. It is an
-/// orphan until it gets a name.
+/// Makes a file or a symbolic link without a name in the manner of a directory's files, held by the caller; gives its
+/// number. It is an orphan until it gets a name.
 pub(crate) fn create_unnamed(
     mounted: &MountedFs,
     parent: Ino,
     new: NewInode,
+    content: NewContent<'_>,
 ) -> Result<Ino, Error> {
     mounted.volume().writing()?;
+    content.verify(mounted)?;
     let directory = mounted.load_used(parent)?;
     if !directory.is(FileType::Directory) {
         return Err(Error::NotDirectory);
@@ -278,22 +280,20 @@ pub(crate) fn create_unnamed(
     let locked = Together::lock(&inodes);
     let own = locked.of(ino);
     let now = mounted.now()?;
-    let (mut record, acls) = record(
-        mounted,
-        own.inode(),
-        &directory,
-        new,
-        NewContent::Empty,
-        now,
-    )?;
+    let (mut record, acls) = record(mounted, own.inode(), &directory, new, content, now)?;
+    let first = first_block(mounted, ino, parent, content, &mut record)?;
     record.set_links_count(0);
     let acls = xattr::XattrChange::prepare(mounted, ino, None, &acls)?;
     let entry = mounted.orphans().add(&**own.inode());
-    let blocks = 1 + BLOCKS_AN_INODE + entry.cost() + acls.cost().0;
+    let first_blocks = first.as_ref().map_or(0, FirstBlock::blocks);
+    let blocks = 1 + BLOCKS_AN_INODE + first_blocks + entry.cost() + acls.cost().0;
     let credits = mounted.reserve(blocks, 0)?;
     let entry = entry.lock();
     let acls = acls.lock()?;
     let handle = mounted.begin(credits)?;
+    if let Some(first) = first {
+        first.apply(&handle);
+    }
     number.apply(&handle, own.inode().of_ialloc());
     own.inode().set_born(handle.epoch());
     own.change_slot(&handle, |slot| {

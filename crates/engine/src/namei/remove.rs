@@ -15,15 +15,24 @@ use super::lock::{self, Together};
 use crate::dir::{self, DirDraft, NameHint};
 use crate::error::Error;
 use crate::icache::{Exclusive, LiveInode, LoadedInode, MountedFs};
-use crate::orphan::LockedEntry;
+use crate::orphan::{LockedEntry, OrphanChange};
 use crate::reap::{self, Deletion, LockedDeletion, Prepared};
 
 /// What becomes of an inode when a name of it goes, prepared under its lock.
 pub(super) struct LostName<'a> {
     locked: &'a Exclusive<'a>,
     fate: Fate<'a>,
+    /// An orphan that gets the name, and is none any more.
+    heir: Option<Heir<'a>>,
     /// Keeps the data where they are, as long as blocks may go.
     _data: Option<RwLockWriteGuard<'a, ()>>,
+}
+
+/// An inode without a name that gets the one that another loses.
+struct Heir<'a> {
+    live: &'a Arc<LiveInode>,
+    /// Its entry; `None` where the other one's has it.
+    entry: Option<LockedEntry<'a>>,
 }
 
 enum Fate<'a> {
@@ -44,12 +53,29 @@ impl<'a> LostName<'a> {
         locked: &'a Exclusive<'a>,
         is_deleted_later: bool,
     ) -> Result<LostName<'a>, Error> {
+        LostName::prepare_for(mounted, locked, is_deleted_later, None)
+    }
+
+    /// As [`LostName::prepare`]; if an orphan gets the name, its entry goes in the same handle.
+    pub(super) fn prepare_for(
+        mounted: &'a MountedFs,
+        locked: &'a Exclusive<'a>,
+        is_deleted_later: bool,
+        heir: Option<(OrphanChange<'a>, &'a Arc<LiveInode>)>,
+    ) -> Result<LostName<'a>, Error> {
         let live: &'a Arc<LiveInode> = locked.inode();
         let inode = live.snapshot();
+        let inherits = |heir: Option<(OrphanChange<'a>, &'a Arc<LiveInode>)>| {
+            heir.map(|(entry, live)| Heir {
+                live,
+                entry: Some(entry.lock()),
+            })
+        };
         if !inode.is(FileType::Directory) && inode.links_count() > 1 {
             return Ok(LostName {
                 locked,
                 fate: Fate::Lives,
+                heir: inherits(heir),
                 _data: None,
             });
         }
@@ -58,28 +84,39 @@ impl<'a> LostName<'a> {
             true => None,
             false => Some(Deletion::prepare(mounted, locked)?),
         };
-        let fate = match deletion {
+        let (fate, heir) = match deletion {
             Some(Prepared::Whole(deletion)) => {
                 let cost = deletion.cost();
-                Fate::Deleted(Box::new(deletion.lock()?), cost)
+                // The list of orphans is locked before blocks of attributes.
+                let heir = inherits(heir);
+                (Fate::Deleted(Box::new(deletion.lock()?), cost), heir)
             }
             // What was prepared of a part is done with nothing else locked.
-            None | Some(Prepared::Part(_)) => Fate::Orphan(mounted.orphans().add(&**live).lock()),
+            None | Some(Prepared::Part(_)) => {
+                let (change, live) = heir.unzip();
+                let entry = mounted.orphans().add(&**locked.inode());
+                let heir = live.map(|live| Heir { live, entry: None });
+                (Fate::Orphan(entry.lock_with(change)), heir)
+            }
         };
         Ok(LostName {
             locked,
             fate,
+            heir,
             _data: Some(data),
         })
     }
 
     /// Blocks and revokes of the handle that it uses, the inode's own block among them.
     pub(super) fn cost(&self) -> (u32, u32) {
-        match &self.fate {
+        let heir = self.heir.as_ref().and_then(|heir| heir.entry.as_ref());
+        let for_heir = heir.map_or(0, LockedEntry::cost);
+        let (blocks, revokes) = match &self.fate {
             Fate::Lives => (1, 0),
             Fate::Deleted(_, cost) => *cost,
             Fate::Orphan(entry) => (1 + entry.cost(), 0),
-        }
+        };
+        (blocks + for_heir, revokes)
     }
 
     /// Whether the inode is to be reaped afterwards, with nothing locked.
@@ -88,6 +125,12 @@ impl<'a> LostName<'a> {
     }
 
     pub(super) fn apply(self, handle: &Handle<'_>, now: Timestamp) {
+        let heir = self.heir.map(|heir| {
+            if let Some(entry) = heir.entry {
+                entry.apply(handle, heir.live);
+            }
+            heir.live
+        });
         match self.fate {
             Fate::Lives => self.locked.change(handle, |inode| {
                 inode.set_links_count(inode.links_count() - 1);
@@ -102,7 +145,10 @@ impl<'a> LostName<'a> {
                         inode.set_size(0);
                     }
                 });
-                entry.apply(handle, self.locked.inode());
+                match heir {
+                    Some(heir) => entry.apply_both(handle, self.locked.inode(), heir),
+                    None => entry.apply(handle, self.locked.inode()),
+                }
             }
         }
     }

@@ -29,6 +29,7 @@ mod holding;
 mod image;
 mod in_place;
 mod inodes;
+mod installing;
 mod interop;
 mod journaling;
 mod known;
