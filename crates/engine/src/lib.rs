@@ -48,7 +48,7 @@ pub use journal::JournalStatistics;
 #[doc(hidden)]
 pub use journal::canary;
 pub use mount::{CutDevice, DataMode, MountOptions, ReplayPolicy, is_rebuildable, tune};
-pub use namei::{NewInode, RenameFlag};
+pub use namei::{NewInode, RenameFlag, WalkEnd, WalkIntent};
 pub use ondisk::{
     BlockSize, Corrupt, Feature, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock,
     Timestamp,

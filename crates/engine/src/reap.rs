@@ -184,6 +184,24 @@ pub(crate) fn delete_or_doom(mounted: &MountedFs, ino: Ino) -> Result<(), Error>
     }
 }
 
+/// Lets go of an inode that was held, without I/O: one without names is deleted by those who serve the queue, or by the
+/// next change.
+pub(crate) fn let_go(mounted: &MountedFs, ino: Ino) {
+    if mounted.release_absent(ino, 1) {
+        return;
+    }
+    // Held and not absent, so it is in memory. Were it read and that failed, it would stay held: it has names then.
+    let Ok(live) = mounted.get(ino) else {
+        return;
+    };
+    if live.release(1) {
+        mounted.give_back_kept(&live);
+        if live.is_released_for_good() {
+            mounted.doomed().leave(ino);
+        }
+    }
+}
+
 /// Before the caller takes its own locks to doom more: deletes an inode of a full queue.
 pub(crate) fn help(mounted: &MountedFs) {
     if mounted.doomed().is_full()

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use device::host;
-use engine::{FileType, Ino, Metadata, NewInode, SetAttributes, XattrFlag};
+use engine::{FileType, Ino, Metadata, NewInode, SetAttributes, SetTime, XattrFlag};
 
 use crate::names::NameInParent;
 use crate::reach::{HeldInode, TRIES};
@@ -70,6 +70,50 @@ impl Fs {
         self.named(path.as_ref(), self.0.truncate(held.ino(), size))
     }
 
+    /// Sets times of what a path leads to, as touch(1) does; `None` leaves one as it is. If nothing is there, an empty
+    /// file is made as by [`Fs::write`] if `create` says so; its other times are those of the clock.
+    ///
+    /// # Errors
+    /// As [`Fs::create_dir`] and [`Fs::set_attributes`]; when nothing is there, and nothing is made.
+    pub fn touch(
+        &self,
+        path: impl AsRef<Path>,
+        atime: Option<SetTime>,
+        mtime: Option<SetTime>,
+        create: bool,
+    ) -> Result<(), Error> {
+        let path = path.as_ref();
+        for _ in 0..TRIES {
+            let (place, found) = self.reach_place(path)?;
+            let (held, is_new) = match found {
+                Some(found) => (found, false),
+                None if !create => return self.named(path, Err(engine::Error::NotFound)),
+                None => {
+                    self.refuse_slash(path, engine::Error::IsDirectory)?;
+                    let new = NewInode { held: true, ..FILE };
+                    match self.0.create(place.parent, &place.name, new) {
+                        Ok(ino) => (self.held(ino, true), true),
+                        // Others made one since.
+                        Err(engine::Error::Exists) => continue,
+                        Err(error) => return self.named(path, Err(error)),
+                    }
+                }
+            };
+            let is_set =
+                |time: Option<SetTime>| time.is_none_or(|time| is_new && time == SetTime::Now);
+            if is_set(atime) && is_set(mtime) {
+                return Ok(());
+            }
+            let times = SetAttributes {
+                atime,
+                mtime,
+                ..SetAttributes::default()
+            };
+            return self.named(path, self.0.set_attributes(held.ino(), &times));
+        }
+        self.named(path, Err(engine::Error::Busy))
+    }
+
     /// Makes a file at a path, or replaces one, with what `fill` puts into it.
     pub(crate) fn put(
         &self,
@@ -79,9 +123,9 @@ impl Fs {
         fill: impl FnOnce(Ino) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.refuse_slash(path, engine::Error::IsDirectory)?;
-        let path = &self.follow(path)?;
-        let place = self.place(path)?;
-        self.named(path, self.replaceable(&place))?;
+        let (place, found) = self.reach_place(path)?;
+        let found = found.map(|found| self.named(path, self.regular(found)));
+        drop(found.transpose()?);
         let ino = self.named(path, self.0.create_unnamed(place.parent, new))?;
         let done = fill(ino).and_then(|()| self.named(path, self.give_name(ino, &place, taken)));
         // Without a name by now, it is deleted here.
@@ -94,13 +138,17 @@ impl Fs {
         &self,
         place: &NameInParent<'_>,
     ) -> Result<Option<HeldInode<'_>>, engine::Error> {
-        let held = match self.reach_in(place.parent, place.name) {
-            Ok(held) => held,
-            Err(engine::Error::NotFound) => return Ok(None),
-            Err(error) => return Err(error),
-        };
+        match self.reach_in(place.parent, &place.name) {
+            Ok(held) => self.regular(held).map(Some),
+            Err(engine::Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Refuses what is not a regular file.
+    fn regular<'a>(&self, held: HeldInode<'a>) -> Result<HeldInode<'a>, engine::Error> {
         match self.0.metadata(held.ino())?.file_type {
-            FileType::Regular => Ok(Some(held)),
+            FileType::Regular => Ok(held),
             FileType::Directory => Err(engine::Error::IsDirectory),
             _ => Err(engine::Error::NotRegular),
         }
@@ -122,7 +170,7 @@ impl Fs {
             }
             // Deleted by the next call, which says what fails.
             drop(old);
-            if self.0.install(ino, place.parent, place.name, replaced)? {
+            if self.0.install(ino, place.parent, &place.name, replaced)? {
                 return Ok(());
             }
         }

@@ -191,7 +191,7 @@ impl OpenOptions {
                 Err(error) => return Err(error),
             };
             if !self.create_new {
-                match fs.0.lookup_held(place.parent, place.name) {
+                match fs.0.lookup_held(place.parent, &place.name) {
                     Err(engine::Error::NotFound) if self.create => {}
                     Ok(ino) if fs.0.metadata(ino).is_ok_and(|found| found.is_symlink()) => {
                         // Since it was followed: once more.
@@ -201,7 +201,7 @@ impl OpenOptions {
                     found => return fs.named(&path, found),
                 }
             }
-            match fs.0.create(place.parent, place.name, new) {
+            match fs.0.create(place.parent, &place.name, new) {
                 Err(engine::Error::Exists) if !self.create_new => {}
                 made => return fs.named(&path, made),
             }

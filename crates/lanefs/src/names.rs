@@ -1,5 +1,6 @@
 //! Names, changed by path: directories, links, removal and renaming.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use device::host;
@@ -29,8 +30,8 @@ const SYMLINK: NewInode = NewInode {
 pub(crate) struct NameInParent<'a> {
     pub(crate) parent: Ino,
     /// Keeps the directory; `None` for the root.
-    _held: Option<HeldInode<'a>>,
-    pub(crate) name: &'a [u8],
+    pub(crate) _held: Option<HeldInode<'a>>,
+    pub(crate) name: Cow<'a, [u8]>,
 }
 
 impl Fs {
@@ -57,7 +58,7 @@ impl Fs {
             parent: held.as_ref().map_or(Ino::ROOT, HeldInode::ino),
             _held: held,
             // The last component is at the same byte offset in the host's path.
-            name: &path.as_os_str().as_encoded_bytes()[above.len()..][..name.len()],
+            name: Cow::Borrowed(&path.as_os_str().as_encoded_bytes()[above.len()..][..name.len()]),
         })
     }
 
@@ -92,7 +93,7 @@ impl Fs {
     pub fn create_dir_with(&self, path: impl AsRef<Path>, new: NewInode) -> Result<(), Error> {
         let path = path.as_ref();
         let place = self.place(path)?;
-        self.named(path, self.0.mkdir(place.parent, place.name, new))?;
+        self.named(path, self.0.mkdir(place.parent, &place.name, new))?;
         Ok(())
     }
 
@@ -143,7 +144,7 @@ impl Fs {
         let path = path.as_ref();
         let place = self.place(path)?;
         let target = &*host::path_bytes(target.as_ref());
-        let made = self.0.symlink(place.parent, place.name, target, SYMLINK);
+        let made = self.0.symlink(place.parent, &place.name, target, SYMLINK);
         self.named(path, made)?;
         Ok(())
     }
@@ -163,7 +164,7 @@ impl Fs {
         let place = self.place(path)?;
         let made = self
             .0
-            .mknod(place.parent, place.name, file_type, device, new);
+            .mknod(place.parent, &place.name, file_type, device, new);
         self.named(path, made)?;
         Ok(())
     }
@@ -180,7 +181,7 @@ impl Fs {
         let held = self.reach(original.as_ref(), false)?;
         let path = path.as_ref();
         let place = self.place(path)?;
-        self.named(path, self.0.link(held.ino(), place.parent, place.name))
+        self.named(path, self.0.link(held.ino(), place.parent, &place.name))
     }
 
     /// As [`Fs::symlink`]; something that is not a directory and has the name loses it in the same step.
@@ -221,12 +222,12 @@ impl Fs {
     /// Gives an inode a name, whatever else has it.
     fn give_over(&self, ino: Ino, place: &NameInParent<'_>) -> Result<(), engine::Error> {
         for _ in 0..TRIES {
-            let replaced = match self.0.lookup(place.parent, place.name) {
+            let replaced = match self.0.lookup(place.parent, &place.name) {
                 Ok(replaced) => Some(replaced),
                 Err(engine::Error::NotFound) => None,
                 Err(error) => return Err(error),
             };
-            if self.0.install(ino, place.parent, place.name, replaced)? {
+            if self.0.install(ino, place.parent, &place.name, replaced)? {
                 return Ok(());
             }
         }
@@ -241,7 +242,7 @@ impl Fs {
         let path = path.as_ref();
         self.refuse_slash(path, engine::Error::NotFound)?;
         let place = self.place(path)?;
-        self.named(path, self.0.unlink(place.parent, place.name))
+        self.named(path, self.0.unlink(place.parent, &place.name))
     }
 
     /// Removes an empty directory.
@@ -251,7 +252,7 @@ impl Fs {
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let place = self.place(path)?;
-        self.named(path, self.0.rmdir(place.parent, place.name))
+        self.named(path, self.0.rmdir(place.parent, &place.name))
     }
 
     /// Removes a directory with all that is below it; symbolic links are removed, not followed. What a cut in between
@@ -265,7 +266,7 @@ impl Fs {
         // Nothing is taken from below what can't be removed itself, and a link is not a directory.
         // The place is kept: the way to it may lead through what is removed.
         let last = self.place(path)?;
-        if last.name == b"." || last.name == b".." {
+        if &*last.name == b"." || &*last.name == b".." {
             let error = engine::Error::InvalidArgument;
             return Err(Error::at(&host::path_bytes(path), error));
         }
@@ -285,7 +286,7 @@ impl Fs {
                     let name = way.pop().map(|(_, name)| name).unwrap_or_default();
                     match way.last() {
                         Some((parent, _)) => self.0.rmdir(parent.ino(), &name).map_err(named)?,
-                        None => return self.0.rmdir(last.parent, last.name).map_err(named),
+                        None => return self.0.rmdir(last.parent, &last.name).map_err(named),
                     }
                 }
             }
@@ -338,7 +339,7 @@ impl Fs {
         let new = self.place(to.as_ref())?;
         let renamed = self
             .0
-            .rename(old.parent, old.name, new.parent, new.name, flag);
+            .rename(old.parent, &old.name, new.parent, &new.name, flag);
         // If a name is missing, the error names the old path; otherwise it names the new one.
         let about = match renamed {
             Err(engine::Error::NotFound) => from.as_ref(),

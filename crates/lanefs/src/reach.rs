@@ -1,16 +1,18 @@
 //! From a path to an inode that stays the one the path led to while its number is used.
 //!
-//! Others may rename and delete at any moment, and a deleted inode's number may soon be another file's: so what an
-//! operation by path works on is held first, and counts if the path still leads there. Nothing is held on a file system
-//! that is only read. Holding takes no lock. What a crash leaves: nothing of this is on disk.
+//! Others may rename and delete at any moment, and a deleted inode's number may soon be another file's: so a walk holds
+//! what an operation by path works on. Nothing is held on a file system that is only read. What a crash leaves: nothing
+//! of this is on disk.
 
 use std::path::Path;
 
-use engine::Ino;
+use device::host;
+use engine::{Ino, WalkIntent};
 
+use crate::names::NameInParent;
 use crate::{Error, Fs};
 
-/// How often a path is followed anew because others changed names meanwhile.
+/// How often an operation begins anew because others changed names meanwhile.
 pub(crate) const TRIES: usize = 1000;
 
 /// An inode that stays until this is dropped.
@@ -38,26 +40,37 @@ impl Drop for HeldInode<'_> {
 impl Fs {
     /// What a path leads to, held.
     pub(crate) fn reach(&self, path: &Path, follow_last: bool) -> Result<HeldInode<'_>, Error> {
-        let mut failure = engine::Error::Busy;
-        for _ in 0..TRIES {
-            let ino = self.find(path, follow_last)?;
-            // The root stays anyway.
-            if !self.0.is_opened_for_writing() || ino == Ino::ROOT {
-                return Ok(self.held(ino, false));
-            }
-            match self.0.hold(ino) {
-                Ok(()) => {
-                    let held = self.held(ino, true);
-                    if self.find(path, follow_last)? == ino {
-                        return Ok(held);
-                    }
-                }
-                // Deleted since.
-                Err(error @ engine::Error::NotFound) => failure = error,
-                Err(error) => return self.named(path, Err(error)),
-            }
+        if !self.0.is_opened_for_writing() {
+            return Ok(self.held(self.find(path, follow_last)?, false));
         }
-        self.named(path, Err(failure))
+        let intent = match follow_last {
+            true => WalkIntent::Find,
+            false => WalkIntent::FindLink,
+        };
+        let end = self.named(path, self.0.walk(&host::path_bytes(path), intent))?;
+        // Only the place of a name may have nothing.
+        let found = end.found.ok_or(engine::Error::NotFound);
+        Ok(self.held(self.named(path, found)?, true))
+    }
+
+    /// The directory of a path's last part, held, and that part; and what has the name, held, if anything does.
+    /// Symbolic links at the end are followed, to names that need not exist.
+    pub(crate) fn reach_place(
+        &self,
+        path: &Path,
+    ) -> Result<(NameInParent<'_>, Option<HeldInode<'_>>), Error> {
+        let end = self.named(
+            path,
+            self.0.walk(&host::path_bytes(path), WalkIntent::Place),
+        )?;
+        let found = end.found.map(|ino| self.held(ino, true));
+        let parent = end.directory.unwrap_or(Ino::ROOT);
+        let place = NameInParent {
+            parent,
+            _held: end.directory.map(|directory| self.held(directory, true)),
+            name: end.name.into(),
+        };
+        Ok((place, found))
     }
 
     /// What a name in a directory stands for, held.
@@ -70,7 +83,7 @@ impl Fs {
         Ok(self.held(ino, true))
     }
 
-    fn held(&self, ino: Ino, is_held: bool) -> HeldInode<'_> {
+    pub(crate) fn held(&self, ino: Ino, is_held: bool) -> HeldInode<'_> {
         HeldInode {
             fs: self,
             ino,

@@ -401,3 +401,45 @@ fn files_whose_size_says_nothing_are_copied_in_whole() {
     fs.close().unwrap();
     testkit::e2fsck(&image);
 }
+
+#[test]
+fn touch_makes_what_is_missing_where_a_link_leads_and_sets_times() {
+    use lanefs::{SetTime, Timestamp};
+    let folder = tempfile::tempdir().unwrap();
+    let fs = made(folder.path(), "image");
+    let time = |seconds| Timestamp {
+        seconds,
+        nanoseconds: 0,
+    };
+    let at = |seconds| Some(SetTime::At(time(seconds)));
+    fs.create_dir("/a").unwrap();
+    fs.symlink("../b", "/a/link").unwrap();
+    fs.symlink("a/link", "/link").unwrap();
+    fs.touch("/link", at(5), at(6), true).unwrap();
+    let made = fs.symlink_metadata("/b").unwrap();
+    assert_eq!((made.atime, made.mtime), (time(5), time(6)));
+    assert_eq!((made.size, made.mode & 0o7777, made.nlink), (0, 0o644, 1));
+    fs.touch("/a/link", None, at(7), false).unwrap();
+    let touched = fs.metadata("/b").unwrap();
+    assert_eq!((touched.ino, touched.atime), (made.ino, time(5)));
+    assert_eq!(touched.mtime, time(7));
+    // A directory, with a slash and without.
+    fs.touch("/a", at(8), at(9), true).unwrap();
+    fs.touch("a/", at(8), None, true).unwrap();
+    fs.touch("/", at(10), None, true).unwrap();
+    assert_eq!(fs.metadata("/").unwrap().atime, time(10));
+    for (path, create) in [
+        ("/c", false),
+        ("/c/", true),
+        ("/b/", true),
+        ("/c/d", true),
+        ("", true),
+    ] {
+        let refused = fs.touch(path, None, Some(SetTime::Now), create);
+        assert!(refused.is_err(), "{path:?}");
+    }
+    fs.touch("/a/../c", Some(SetTime::Now), Some(SetTime::Now), true)
+        .unwrap();
+    assert_eq!(fs.metadata("/c").unwrap().size, 0);
+    fs.close().unwrap();
+}

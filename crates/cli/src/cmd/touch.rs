@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use lanefs::Timestamp;
+use lanefs::{SetTime, Timestamp};
 
 use crate::change::{Editing, ImageChange, paths};
 use crate::context::Context;
@@ -36,22 +36,16 @@ impl ImageChange for Touch {
 
     fn apply(&self, context: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         for path in paths(&self.places) {
-            match fs.metadata(path) {
-                Err(error) if error.is_not_found() && self.no_create => continue,
-                Err(error) if error.is_not_found() => fs.write(path, "").map_err(Failure::new)?,
-                Err(error) => return Err(Failure::new(error)),
-                Ok(_) => {}
-            }
-            let time = match self.date {
-                Some(time) => time,
-                None => fs
-                    .inodes()
-                    .now()
-                    .map_err(|error| Failure::new(lanefs::Error::from(error)))?,
-            };
+            let time = self.date.map_or(SetTime::Now, SetTime::At);
             let atime = Some(time).filter(|_| !self.modified);
             let mtime = Some(time).filter(|_| !self.accessed);
-            fs.set_times(path, atime, mtime).map_err(Failure::new)?;
+            match fs.touch(path, atime, mtime, !self.no_create) {
+                Err(error) if error.is_not_found() && self.no_create => continue,
+                touched => touched.map_err(Failure::new)?,
+            }
+            let now = || fs.inodes().now();
+            let time = self.date.map_or_else(now, Ok);
+            let time = time.map_err(|error| Failure::new(lanefs::Error::from(error)))?;
             epoch::warn_of_cut_time(context, fs, time.seconds);
             fs.keep();
         }

@@ -9,7 +9,7 @@ use ondisk::{FileType, Ino};
 
 use crate::error::Error;
 use crate::fs::InodeFs;
-use crate::namei::{self, NameIn, NewContent, NewInode, RenameFlag};
+use crate::namei::{self, NameIn, NewContent, NewInode, RenameFlag, WalkEnd, WalkIntent};
 use crate::reap;
 use crate::xattr::{self, XattrFlag};
 
@@ -245,6 +245,17 @@ impl InodeFs {
         ))
     }
 
+    /// Walks a path once and holds what it ends at. On the way others may rename and delete; the directories that are
+    /// only passed are not written to, and what the walk ends at is there at the moment it is held.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `NotFound`, `NotDirectory`, `TooManyLinks`, `NameTooLong`; `Busy` if others change what is on the
+    /// way again and again; `Corrupt`, `Io`.
+    pub fn walk(&self, path: &[u8], intent: WalkIntent) -> Result<WalkEnd, Error> {
+        self.mounted.volume().writing()?;
+        self.noting(namei::walk(&self.mounted, path, intent))
+    }
+
     /// Lets go of an inode that was held. One without names is deleted with its last holder, before this returns, and
     /// that waits while the file system is frozen.
     ///
@@ -283,19 +294,7 @@ impl InodeFs {
     /// inode without names is deleted by the reaper thread if one runs, otherwise by the next change, [`InodeFs::sync`]
     /// or [`InodeFs::close`]; without these, when the file system is opened next.
     pub fn let_go(&self, ino: Ino) {
-        if self.mounted.release_absent(ino, 1) {
-            return;
-        }
-        // Held and not absent, so it is in memory. Were it read and that failed, it would stay held: it has names then.
-        let Ok(live) = self.mounted.get(ino) else {
-            return;
-        };
-        if live.release(1) {
-            self.mounted.give_back_kept(&live);
-            if live.is_released_for_good() {
-                self.mounted.doomed().leave(ino);
-            }
-        }
+        reap::let_go(&self.mounted, ino);
     }
 
     /// Says that one who wrote to a file will not go on: blocks that were kept for it, so that it grows in one piece,

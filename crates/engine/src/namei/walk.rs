@@ -1,0 +1,334 @@
+//! From a path to an inode, as Linux does it.
+//!
+//! A path is taken from the root directory, with or without a leading slash. Symbolic links on the way are followed,
+//! at most 40 of them. A slash at the end asks for a directory. No recursion: a link's target is put before what is
+//! left of the path, which so has a bound of 40 times 4096 bytes.
+//!
+//! On a volume that is written to others may rename and delete meanwhile, and a deleted inode's number may soon be
+//! another's. [`walk`] holds what it ends at, and writes nothing to the directories on its way: each is known by its
+//! generation, which is looked at again when the next name was found in it. So at some moment each directory was the
+//! one that the path names, and held the next name; at the last moment the end did, and is held.
+
+use ondisk::{FileType, Generation, Ino};
+
+use super::lock::TRIES;
+use super::look_at;
+use crate::data;
+use crate::dir;
+use crate::error::Error;
+use crate::icache::{LoadedInode, MountedFs};
+use crate::limits;
+use crate::reap;
+
+/// What a walk is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WalkIntent {
+    /// What the path leads to, which must exist.
+    Find,
+    /// The same, and if that is a symbolic link, the link itself.
+    FindLink,
+    /// The place of a name, whether something has it or not: a symbolic link at the end leads to another place.
+    Place,
+}
+
+/// Where a walk ended. What it names is held as by [`crate::InodeFs::hold`], except on a file system that is only read;
+/// the caller releases it.
+#[derive(PartialEq, Eq, Debug)]
+pub struct WalkEnd {
+    /// The directory of the last name, for [`WalkIntent::Place`]; `None` for the root's place.
+    pub directory: Option<Ino>,
+    /// The last name; the root has none.
+    pub name: Vec<u8>,
+    /// What has the name; for [`WalkIntent::Place`] possibly nothing.
+    pub found: Option<Ino>,
+}
+
+/// The inode that a path leads to. `follow_last` says whether a symbolic link at its end is followed.
+pub(crate) fn resolve(mounted: &MountedFs, path: &[u8], follow_last: bool) -> Result<Ino, Error> {
+    if path.is_empty() {
+        return Err(Error::NotFound);
+    }
+    if path.len() > limits::PATH_BYTES {
+        return Err(Error::NameTooLong);
+    }
+    let mut rest = path.to_vec();
+    let mut here = Ino::ROOT;
+    let mut links = 0;
+    loop {
+        let begin = rest.iter().position(|byte| *byte != b'/');
+        let Some(begin) = begin else {
+            return Ok(here);
+        };
+        let end = rest[begin..].iter().position(|byte| *byte == b'/');
+        let end = end.map_or(rest.len(), |len| begin + len);
+        let directory = mounted.load_used(here)?;
+        // The root is its own parent, whatever its entry says.
+        let is_above_root =
+            &rest[begin..end] == b".." && here == Ino::ROOT && directory.is(FileType::Directory);
+        let name = match is_above_root {
+            true => b".",
+            false => &rest[begin..end],
+        };
+        if !follow_last && end == rest.len() {
+            return dir::lookup_in(mounted, here, name);
+        }
+        let (inode, target) = step(mounted, here, name)?;
+        let found = inode.ino();
+        rest.drain(..end);
+        if let Some(mut target) = target {
+            links += 1;
+            if links > limits::SYMLINKS {
+                return Err(Error::TooManyLinks);
+            }
+            if target.is_empty() {
+                return Err(Error::NotFound);
+            }
+            if target[0] == b'/' {
+                here = Ino::ROOT;
+            }
+            target.append(&mut rest);
+            rest = target;
+        } else if rest.is_empty() || inode.is(FileType::Directory) {
+            here = found;
+        } else {
+            return Err(Error::NotDirectory);
+        }
+    }
+}
+
+/// What is left of a path, and where it begins.
+struct Rest {
+    path: Vec<u8>,
+    here: Ino,
+    /// Whose directory `here` is; `None` for the root, which stays.
+    generation: Option<Generation>,
+    links: u32,
+}
+
+impl Rest {
+    /// The range of the next name; `None` if no name is left.
+    fn next(&self) -> Option<std::ops::Range<usize>> {
+        let begin = self.path.iter().position(|byte| *byte != b'/')?;
+        let end = self.path[begin..].iter().position(|byte| *byte == b'/');
+        Some(begin..end.map_or(self.path.len(), |len| begin + len))
+    }
+
+    /// Puts a link's target in the place of what is before byte `end`.
+    fn follow(&mut self, mut target: Vec<u8>, end: usize) -> Result<(), Error> {
+        self.links += 1;
+        if self.links > limits::SYMLINKS {
+            return Err(Error::TooManyLinks);
+        }
+        match target.first() {
+            None => return Err(Error::NotFound),
+            Some(b'/') => (self.here, self.generation) = (Ino::ROOT, None),
+            Some(_) => {}
+        }
+        target.extend_from_slice(&self.path[end..]);
+        self.path = target;
+        Ok(())
+    }
+
+    /// Whether `here` is still the directory that the path led to.
+    fn is_still(&self, mounted: &MountedFs) -> Result<bool, Error> {
+        match self.generation {
+            Some(generation) => {
+                let now = mounted.load(self.here)?;
+                Ok(now.generation() == generation && now.links_count() > 0)
+            }
+            None => Ok(true),
+        }
+    }
+}
+
+/// Walks a path once, on a volume that is written to, and holds what it ends at.
+///
+/// # Errors
+/// `NotFound`, `NotDirectory`, `TooManyLinks`, `NameTooLong`; `Busy` if others change what is on the way again and
+/// again; `Corrupt`, `Io`.
+pub(crate) fn walk(mounted: &MountedFs, path: &[u8], intent: WalkIntent) -> Result<WalkEnd, Error> {
+    if path.is_empty() {
+        return Err(Error::NotFound);
+    }
+    if path.len() > limits::PATH_BYTES {
+        return Err(Error::NameTooLong);
+    }
+    for _ in 0..TRIES {
+        if let Some(end) = try_walk(mounted, path, intent)? {
+            return Ok(end);
+        }
+    }
+    Err(Error::Busy)
+}
+
+/// One walk; `None` if a directory was deleted while the walk was in it.
+fn try_walk(
+    mounted: &MountedFs,
+    path: &[u8],
+    intent: WalkIntent,
+) -> Result<Option<WalkEnd>, Error> {
+    let mut rest = Rest {
+        path: path.to_vec(),
+        here: Ino::ROOT,
+        generation: None,
+        links: 0,
+    };
+    loop {
+        let Some(name) = rest.next() else {
+            // Only the root has no name.
+            return hold_root(mounted).map(Some);
+        };
+        let is_last = rest.path[name.end..].iter().all(|byte| *byte == b'/');
+        if is_last {
+            let has_slash = name.end < rest.path.len();
+            let asked = (&rest.path[name.clone()], intent, has_slash);
+            match finish(mounted, &rest, asked)? {
+                Finish::Done(end) => return Ok(Some(end)),
+                Finish::Link(target) => rest.follow(target, name.end)?,
+                Finish::Again => return Ok(None),
+            }
+            continue;
+        }
+        let stepped = step(
+            mounted,
+            rest.here,
+            shown_name(rest.here, &rest.path[name.clone()]),
+        );
+        if !rest.is_still(mounted)? {
+            return Ok(None);
+        }
+        match stepped? {
+            (_, Some(target)) => rest.follow(target, name.end)?,
+            (inode, None) if inode.is(FileType::Directory) => {
+                rest.path.drain(..name.end);
+                let is_root = inode.ino() == Ino::ROOT;
+                rest.here = inode.ino();
+                rest.generation = (!is_root).then(|| inode.generation());
+            }
+            _ => return Err(Error::NotDirectory),
+        }
+    }
+}
+
+/// A name as it is looked up: the root is its own parent, whatever its entry says.
+fn shown_name(directory: Ino, name: &[u8]) -> &[u8] {
+    match name {
+        b".." if directory == Ino::ROOT => b".",
+        name => name,
+    }
+}
+
+fn hold_root(mounted: &MountedFs) -> Result<WalkEnd, Error> {
+    mounted.get(Ino::ROOT)?.hold();
+    Ok(WalkEnd {
+        directory: None,
+        name: Vec::new(),
+        found: Some(Ino::ROOT),
+    })
+}
+
+/// What the last name of a path came to.
+enum Finish {
+    Done(WalkEnd),
+    /// A symbolic link that is followed, with its target.
+    Link(Vec<u8>),
+    Again,
+}
+
+/// Looks at the last name, and holds what the walk ends at.
+fn finish(
+    mounted: &MountedFs,
+    rest: &Rest,
+    (name, intent, has_slash): (&[u8], WalkIntent, bool),
+) -> Result<Finish, Error> {
+    let above = match intent {
+        WalkIntent::Place => {
+            let above = mounted.get(rest.here)?;
+            let _locked = above.read_lock();
+            if !rest.is_still(mounted)? {
+                return Ok(Finish::Again);
+            }
+            if !mounted.load_used(rest.here)?.is(FileType::Directory) {
+                return Err(Error::NotDirectory);
+            }
+            above.hold();
+            Some(Held(mounted, rest.here))
+        }
+        _ => None,
+    };
+    let follows = intent != WalkIntent::FindLink || has_slash;
+    let volume = mounted.volume();
+    let looked_up = shown_name(rest.here, name);
+    let looked = look_at(mounted, rest.here, looked_up, |live, inode| {
+        if follows && inode.is(FileType::Symlink) {
+            return Ok(Err(data::read_link(volume, &inode)?));
+        }
+        if has_slash && !inode.is(FileType::Directory) {
+            return Err(Error::NotDirectory);
+        }
+        live.hold();
+        Ok(Ok(Held(mounted, inode.ino())))
+    });
+    // What was found in a directory that is another by now is nothing to the path.
+    if !rest.is_still(mounted)? {
+        return Ok(Finish::Again);
+    }
+    let found = match looked {
+        Ok(Ok(found)) => Some(found.keep()),
+        Ok(Err(target)) => return Ok(Finish::Link(target)),
+        Err(Error::NotFound) if above.is_some() => None,
+        Err(error) => return Err(error),
+    };
+    Ok(Finish::Done(WalkEnd {
+        directory: above.map(Held::keep),
+        name: name.to_vec(),
+        found,
+    }))
+}
+
+/// An inode that the walk holds until it ends otherwise.
+struct Held<'a>(&'a MountedFs, Ino);
+
+impl Held<'_> {
+    /// It stays held.
+    fn keep(self) -> Ino {
+        let ino = self.1;
+        std::mem::forget(self);
+        ino
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        reap::let_go(self.0, self.1);
+    }
+}
+
+/// What a name stands for, and where that leads if it is a symbolic link: both from one moment at which it had the
+/// name, though others may rename and delete meanwhile.
+fn step(
+    mounted: &MountedFs,
+    directory: Ino,
+    name: &[u8],
+) -> Result<(LoadedInode, Option<Vec<u8>>), Error> {
+    let volume = mounted.volume();
+    let with_target = |inode: LoadedInode| {
+        let target = match inode.is(FileType::Symlink) {
+            true => Some(data::read_link(volume, &inode)?),
+            false => None,
+        };
+        Ok((inode, target))
+    };
+    let ino = dir::lookup_in(mounted, directory, name)?;
+    let loaded = mounted.load_used(ino);
+    if !volume.is_writable() {
+        return with_target(loaded?);
+    }
+    if let Ok(inode) = loaded
+        && !inode.is(FileType::Symlink)
+        && dir::lookup_in(mounted, directory, name).is_ok_and(|now| now == ino)
+    {
+        return Ok((inode, None));
+    }
+    look_at(mounted, directory, name, |_, inode| with_target(inode))
+}
