@@ -4,9 +4,8 @@
 //! complete. What a cut leaves: the file as it was before (or no file), or the whole new one.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use device::host;
 use engine::{FileType, Ino, Metadata, NewInode, SetAttributes, SetTime, XattrFlag};
 
 use crate::names::NameInParent;
@@ -35,8 +34,6 @@ pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 /// Bytes that are read and written at once.
 const CHUNK: usize = 1 << 20;
-/// Symbolic links followed at a path's end, as in Linux.
-const LINKS: usize = 40;
 
 impl Fs {
     /// Writes a file as a whole: a new one belongs to root and has permissions 0644, one that is replaced keeps its
@@ -204,27 +201,6 @@ impl Fs {
             true => Ok(()),
             false => self.0.set_attributes(ino, &attributes),
         }
-    }
-
-    /// Where a path leads when the symbolic links at its end are followed; what is there need not exist.
-    pub(crate) fn follow(&self, path: &Path) -> Result<PathBuf, Error> {
-        let mut path = path.to_path_buf();
-        for _ in 0..LINKS {
-            match self.read_link(&path) {
-                Ok(target) => {
-                    path.pop();
-                    path.push(target);
-                }
-                // It leads no further, or not yet anywhere.
-                Err(Error::Fs {
-                    source: engine::Error::NotSymlink | engine::Error::NotFound,
-                    ..
-                }) => return Ok(path),
-                Err(error) => return Err(error),
-            }
-        }
-        let bytes = &*host::path_bytes(&path);
-        Err(Error::at(bytes, engine::Error::TooManyLinks))
     }
 
     /// Writes what a reader gives from byte `offset` on; says where it ended.

@@ -12,6 +12,7 @@ use sync::atomic::{AtomicU32, Ordering};
 use engine::{Allocate, FileType, Ino, InodeRef, Mapping, Metadata, NewInode, SetAttributes};
 
 use crate::contents::FILE;
+use crate::names::NameInParent;
 use crate::reach::TRIES;
 use crate::{Error, Fs};
 
@@ -178,35 +179,35 @@ impl OpenOptions {
             ..self.new
         };
         for _ in 0..TRIES {
-            let path = match self.create_new {
-                true => path.to_path_buf(),
-                false => fs.follow(path)?,
-            };
-            let place = match fs.place(&path) {
-                Ok(place) => place,
-                // The root has no name, and is not a file.
-                Err(_) if fs.find(&path, true).is_ok() => {
-                    return fs.named(&path, Err(engine::Error::IsDirectory));
-                }
-                Err(error) => return Err(error),
-            };
-            if !self.create_new {
-                match fs.0.lookup_held(place.parent, &place.name) {
-                    Err(engine::Error::NotFound) if self.create => {}
-                    Ok(ino) if fs.0.metadata(ino).is_ok_and(|found| found.is_symlink()) => {
-                        // Since it was followed: once more.
-                        fs.named(&path, fs.0.release(ino))?;
-                        continue;
+            let place = match self.create_new {
+                true => OpenOptions::new_place(fs, path)?,
+                false => {
+                    let (place, found) = fs.reach_place(path)?;
+                    match found {
+                        Some(found) => return Ok(found.keep()),
+                        None if self.create => place,
+                        None => return fs.named(path, Err(engine::Error::NotFound)),
                     }
-                    found => return fs.named(&path, found),
                 }
-            }
+            };
             match fs.0.create(place.parent, &place.name, new) {
+                // Others made one since.
                 Err(engine::Error::Exists) if !self.create_new => {}
-                made => return fs.named(&path, made),
+                made => return fs.named(path, made),
             }
         }
         fs.named(path, Err(engine::Error::Busy))
+    }
+
+    /// The place of a file that is to be new.
+    fn new_place<'a>(fs: &'a Fs, path: &'a Path) -> Result<NameInParent<'a>, Error> {
+        match fs.place(path) {
+            // The root has no name, and is not a file.
+            Err(_) if fs.find(path, true).is_ok() => {
+                fs.named(path, Err(engine::Error::IsDirectory))
+            }
+            place => place,
+        }
     }
 }
 

@@ -27,6 +27,13 @@ impl HeldInode<'_> {
     pub(crate) fn ino(&self) -> Ino {
         self.ino
     }
+
+    /// It stays held, for the caller to release.
+    pub(crate) fn keep(self) -> Ino {
+        let ino = self.ino;
+        std::mem::forget(self);
+        ino
+    }
 }
 
 impl Drop for HeldInode<'_> {
