@@ -1,6 +1,7 @@
 //! What can go wrong. One kind each for what callers tell apart; errno is chosen further up.
 
 use device::DeviceError;
+use jbd2::recovery;
 use ondisk::{Corrupt, GeometryError};
 
 /// Why the engine could not do what it was asked.

@@ -17,6 +17,7 @@ mod statfs;
 mod stopped;
 
 use device::BlockDevice;
+use jbd2::recovery;
 use ondisk::{Flags, Geometry, Ino, Superblock, Timestamp};
 use sync::Arc;
 

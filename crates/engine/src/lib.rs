@@ -44,6 +44,7 @@ pub use dir::{ListedEntry, ReadDir};
 pub use error::Error;
 pub use extent::{Mapping, Mappings};
 pub use fs::{InodeFs, InodeRef, Metadata, StatFs};
+pub use jbd2::recovery::{Error as RecoveryError, ReplayReport as RecoveryReport};
 pub use journal::JournalStatistics;
 #[doc(hidden)]
 pub use journal::canary;
@@ -53,7 +54,6 @@ pub use ondisk::{
     BlockSize, Corrupt, Feature, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock,
     Timestamp,
 };
-pub use recovery::{Error as RecoveryError, ReplayReport as RecoveryReport};
 pub use sb::{Acting, Atime, BlockClaimant, Clock, OnError, Stopped, Synchronous};
 pub use variants::{
     DirReserve, GroupLock, GroupScan, InodeLookup, LogUpdate, LogUse, OrphanForm, Preallocation,

@@ -1,6 +1,7 @@
 //! From a device to a volume: the superblock, and the journal if it has something to say.
 
 use device::{BlockDevice, DeviceError};
+use jbd2::recovery;
 use ondisk::superblock::{flags, mount_options, state};
 use ondisk::{
     Corrupt, Feature, Features, FsBlock, Geometry, Ino, Site, Superblock, Timestamp, orphan_file,

@@ -33,12 +33,12 @@ use crate::gather::{Company, Served};
 use crate::handle::LongHandles;
 use crate::lists::EpochLists;
 use crate::log::{Log, Transaction};
-use crate::map::LogMap;
 use crate::object::Stageable;
 use crate::options::{CommitCause, JournalStatistics, Options};
 use crate::room::LARGEST_STEP;
 use crate::space::{LogSpace, Sealed, cost};
 use crate::table::CopyTables;
+use jbd2::LogMap;
 
 /// A transaction's blocks and what they hold.
 pub(crate) type BlockImages = Vec<(FsBlock, Arc<[u8]>)>;

@@ -15,7 +15,7 @@ use crate::abort::JournalError;
 use crate::commit::Journal;
 use crate::epoch::Epoch;
 use crate::log::Log;
-use crate::map::LogMap;
+use jbd2::LogMap;
 
 /// The area for fast commits.
 pub(crate) struct FastArea {

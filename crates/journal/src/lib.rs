@@ -13,7 +13,7 @@
 //! `commit`, `checkpoint`, `freeze`, `flush_data` and, while an epoch drains, in `begin`.
 //!
 //! What a crash leaves: the journal of a clean or dirty image, in both cases one that `e2fsck`, the kernel and
-//! `lanefs-recovery` replay to the state at the end of some committed epoch, not older than the last one that
+//! lanefs replay to the state at the end of some committed epoch, not older than the last one that
 //! `commit` returned for.
 
 mod abort;
@@ -30,7 +30,6 @@ mod handle;
 mod hold;
 mod lists;
 mod log;
-mod map;
 mod object;
 mod options;
 mod room;
@@ -42,9 +41,9 @@ pub use client::{Client, Folded};
 pub use commit::Journal;
 pub use epoch::Epoch;
 pub use handle::Handle;
+pub use jbd2::LogMap;
 pub use lists::EpochLists;
 pub use log::{commit_in_place_of_fast_commits, has_fast_area, set_fast_area};
-pub use map::LogMap;
 pub use object::{Object, Stageable};
 pub use options::{CommitCause, JournalStatistics, Options};
 pub use room::Credits;

@@ -25,8 +25,8 @@ use sync::Arc;
 
 use crate::abort::{Abort, JournalError};
 use crate::canary::{self, Canary};
-use crate::map::LogMap;
 use crate::options::{JournalStatistics, Options};
+use jbd2::LogMap;
 
 /// Blocks that a log has at least (jbd2's `JBD2_MIN_JOURNAL_BLOCKS`), but for its superblock.
 const LOG_BLOCKS_MIN: u32 = 1023;

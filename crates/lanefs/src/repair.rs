@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 pub use check::repair::{RepairOptions, RepairScope, Repaired, WriteSet};
 use device::{BlockDevice, DeviceError};
-use jbd2::{LogRun, OfflineLog};
+use jbd2::offline::{self, LogRun, OfflineLog};
+use jbd2::recovery;
 use ondisk::{Feature, FsBlock, Geometry, Site, Superblock, superblock};
 use sync::Arc;
 
@@ -23,7 +24,7 @@ pub enum RepairError {
     /// The device failed. Where that was during a transaction, the next replay completes or drops it.
     Device(DeviceError),
     /// The journal failed in the same way.
-    Journal(jbd2::Error),
+    Journal(offline::Error),
     /// What was written reads otherwise: the device can't be relied on.
     Unreliable {
         /// The block.
@@ -58,10 +59,10 @@ impl From<DeviceError> for RepairError {
     }
 }
 
-impl From<jbd2::Error> for RepairError {
-    fn from(error: jbd2::Error) -> RepairError {
+impl From<offline::Error> for RepairError {
+    fn from(error: offline::Error) -> RepairError {
         match error {
-            jbd2::Error::Device(error) => RepairError::Device(error),
+            offline::Error::Device(error) => RepairError::Device(error),
             error => RepairError::Journal(error),
         }
     }
@@ -377,7 +378,7 @@ impl Writer<'_> {
     }
 
     /// The journal, where all blocks fit into one transaction. The journal's own superblock is taken out of them.
-    fn log(&self, blocks: &mut jbd2::Blocks) -> Result<Option<OfflineLog<'_>>, RepairError> {
+    fn log(&self, blocks: &mut offline::Blocks) -> Result<Option<OfflineLog<'_>>, RepairError> {
         let Some(runs) = &self.writes.journal else {
             return Ok(None);
         };
@@ -397,13 +398,13 @@ impl Writer<'_> {
                 blocks.remove(&first);
                 Ok(Some(log))
             }
-            Err(jbd2::Error::Device(error)) => Err(error.into()),
+            Err(offline::Error::Device(error)) => Err(error.into()),
             Err(_) => Ok(None),
         }
     }
 
     /// The transaction's superblock asks for a replay, so that a replay does not end with its own block.
-    fn mark_in(&self, blocks: &mut jbd2::Blocks) {
+    fn mark_in(&self, blocks: &mut offline::Blocks) {
         let (block, at) = self.writes.superblock;
         if let Some(bytes) = blocks.get_mut(&block) {
             edit_superblock(bytes, at, |sb| {

@@ -69,10 +69,7 @@ impl JournalSize {
         // At most twice `tables::JOURNAL_MAX`.
         #[allow(clippy::cast_possible_truncation)]
         let (total, fast_commit) = (self.total as u32, self.fast_commit as u32);
-        let mut sb = JournalSuperblock::new(block_size, total, first);
-        sb.set_uuid(uuid);
-        sb.set_fast_commit_blocks_raw(fast_commit);
-        sb
+        jbd2::empty_superblock(block_size, total, fast_commit, first, uuid)
     }
 }
 

@@ -9,6 +9,7 @@
 //! stands for them.
 
 use device::{BlockDevice, Scratch};
+use jbd2::recovery;
 use ondisk::{Feature, FsBlock, Geometry, Superblock};
 use sync::Arc;
 

@@ -2,8 +2,8 @@
 //! is read as far as it goes. Nothing is written. No locks.
 
 use device::{BlockDevice, DeviceError, Incomplete, ReadOnly};
+use jbd2::recovery::{self, UnsupportedLog};
 use ondisk::{Geometry, Site, Superblock};
-use recovery::UnsupportedLog;
 use sync::Arc;
 
 use super::{

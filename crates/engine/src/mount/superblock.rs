@@ -7,6 +7,7 @@
 //! put back says that the journal must be looked at, where it must, so it may be lost again.
 
 use device::{BlockDevice, DeviceError, ReadOnly, Scratch};
+use jbd2::recovery;
 use ondisk::inode::verify_checksum;
 use ondisk::superblock::{MAGIC, state};
 use ondisk::{BlockSize, Feature, Features, FileType, Geometry, GroupDesc, Ino, Inode, Superblock};

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use device::BlockDevice;
+use jbd2::recovery;
 use lanefs_journal::{LogMap, Options};
 use ondisk::jbd2::{BlockHeader, JournalFeatures, JournalSuperblock};
 use ondisk::{BlockSize, Feature, FsBlock, Geometry, Superblock, Tid};

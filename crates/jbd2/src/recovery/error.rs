@@ -3,7 +3,7 @@
 use device::DeviceError;
 use ondisk::{Corrupt, Tid};
 
-/// Why a journal could not be replayed. Nothing was written, unless [`crate::replay_to_device`] failed with
+/// Why a journal could not be replayed. Nothing was written, unless [`crate::recovery::replay_to_device`] failed with
 /// [`Error::Io`] while it wrote; then it can be repeated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -62,7 +62,7 @@ pub enum UnsupportedLog {
         "the external journal is shared by {0} file systems, which Linux does not support either"
     )]
     SharedJournal(u32),
-    /// See [`crate::limits`].
+    /// See [`super::limits`].
     #[error("the journal has {0}")]
     TooLarge(&'static str),
 }

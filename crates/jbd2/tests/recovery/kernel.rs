@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use lanefs_recovery::{self as recovery, JournalState};
+use lanefs_jbd2::recovery::{self, JournalState};
 use testkit::{KernelMount, LoopDevice};
 
 use crate::bench::{

@@ -1,7 +1,9 @@
 //! Random journals against a naive model, and the same journals damaged in thousands of ways with checksums that fit.
 
 use device::{BlockDevice, DeviceError, MemoryDevice};
-use lanefs_recovery::{Error, JournalState, ReplayReport, replay_to_device, scan_and_overlay};
+use lanefs_jbd2::recovery::{
+    Error, JournalState, ReplayReport, replay_to_device, scan_and_overlay,
+};
 use ondisk::{FsBlock, Superblock};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Arc, clock};
@@ -71,7 +73,8 @@ fn assert_home(written: &Written, expected: &[u8], seed: u64) {
     let journal_at = 300 << written.size.bits();
     let device: Arc<dyn BlockDevice> = written.device.clone();
     let report =
-        lanefs_recovery::replay_to_device(&device, &written.sb, &written.geometry, None).unwrap();
+        lanefs_jbd2::recovery::replay_to_device(&device, &written.sb, &written.geometry, None)
+            .unwrap();
     assert_eq!(report.journal, JournalState::Replayed);
     let home = read_all(&*device);
     assert!(

@@ -97,14 +97,20 @@ impl LogMap {
     }
 
     /// Writes whole blocks from `block` on.
-    pub(crate) fn write(&self, block: u32, data: &[u8]) -> Result<(), DeviceError> {
+    ///
+    /// # Errors
+    /// When the log is shorter, or its device fails.
+    pub fn write(&self, block: u32, data: &[u8]) -> Result<(), DeviceError> {
         self.parts(block, data.len(), |offset, range| {
             self.device.write_at(offset, &data[range])
         })
     }
 
     /// Writes the beginning of a block: the superblock, which is shorter than most blocks.
-    pub(crate) fn write_bytes(&self, block: u32, data: &[u8]) -> Result<(), DeviceError> {
+    ///
+    /// # Errors
+    /// As [`LogMap::write`].
+    pub fn write_bytes(&self, block: u32, data: &[u8]) -> Result<(), DeviceError> {
         self.parts(
             block,
             data.len().min(self.block_size.bytes()),
@@ -113,7 +119,10 @@ impl LogMap {
     }
 
     /// Reads whole blocks from `block` on.
-    pub(crate) fn read(&self, block: u32, buf: &mut [u8]) -> Result<(), DeviceError> {
+    ///
+    /// # Errors
+    /// As [`LogMap::write`].
+    pub fn read(&self, block: u32, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.parts(block, buf.len(), |offset, range| {
             self.device.read_at(offset, &mut buf[range])
         })

@@ -4,9 +4,9 @@ use ondisk::Tid;
 use ondisk::fast_commit::{FcScan, Scan, ScanStep};
 use ondisk::jbd2::JournalSuperblock;
 
-use crate::error::{Error, UnsupportedLog};
-use crate::limits::FAST_BYTES_MAX;
-use crate::log::LogRing;
+use crate::recovery::error::{Error, UnsupportedLog};
+use crate::recovery::limits::FAST_BYTES_MAX;
+use crate::recovery::log::LogRing;
 
 /// Scans the area for fast commits of the transaction after the last that was committed in full; with what was found
 /// come the blocks that hold all complete ones, up to the end of the last one.

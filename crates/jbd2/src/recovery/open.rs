@@ -17,9 +17,9 @@ use ondisk::{
 };
 use sync::Arc;
 
-use crate::error::{Error, UnsupportedLog};
-use crate::limits::{JOURNAL_BLOCKS_MAX, NODES_MAX};
-use crate::map::{JournalMap, JournalRuns};
+use crate::recovery::error::{Error, UnsupportedLog};
+use crate::recovery::limits::{JOURNAL_BLOCKS_MAX, NODES_MAX};
+use crate::recovery::map::{JournalMap, JournalRuns};
 
 /// A journal that was found and whose superblock is right.
 pub(crate) struct SoundJournal {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use device::{BlockDevice, MemoryDevice};
-use lanefs_recovery::scan_and_overlay;
+use lanefs_jbd2::recovery::scan_and_overlay;
 use ondisk::jbd2::{BlockHeader, BlockKind, JournalSuperblock};
 use sync::Arc;
 

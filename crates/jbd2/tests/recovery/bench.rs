@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use device::{BlockDevice, FileDevice};
-use lanefs_recovery::{self as recovery, Error, ReplayReport};
+use lanefs_jbd2::recovery::{self, Error, ReplayReport};
 use ondisk::{Geometry, Superblock};
 use sync::Arc;
 use testkit::{have, is_root, run, skip};

@@ -5,15 +5,15 @@ use ondisk::jbd2::{BlockKind, JournalSuperblock, Tags};
 use ondisk::{Corrupt, Feature, FsBlock, Geometry, Site, Superblock, Tid};
 use sync::Arc;
 
-use crate::error::{Error, UnsupportedLog};
-use crate::fast;
-use crate::limits::RECORDS_MAX;
-use crate::log::{LogRing, LogWalk};
-use crate::map::JournalMap;
-use crate::open::{self, SoundJournal};
-use crate::report::{JournalState, ReplayReport};
-use crate::revokes::{self, Revokes};
-use crate::scan;
+use crate::recovery::error::{Error, UnsupportedLog};
+use crate::recovery::fast;
+use crate::recovery::limits::RECORDS_MAX;
+use crate::recovery::log::{LogRing, LogWalk};
+use crate::recovery::map::JournalMap;
+use crate::recovery::open::{self, SoundJournal};
+use crate::recovery::report::{JournalState, ReplayReport};
+use crate::recovery::revokes::{self, Revokes};
+use crate::recovery::scan;
 
 /// The newest copy of a block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

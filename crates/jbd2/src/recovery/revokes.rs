@@ -4,9 +4,9 @@
 use ondisk::jbd2::{self, BlockKind, JournalSuperblock};
 use ondisk::{FsBlock, Tid};
 
-use crate::error::{Error, UnsupportedLog};
-use crate::limits::RECORDS_MAX;
-use crate::log::{LogRing, LogWalk};
+use crate::recovery::error::{Error, UnsupportedLog};
+use crate::recovery::limits::RECORDS_MAX;
+use crate::recovery::log::{LogRing, LogWalk};
 
 /// Revoked blocks with the number of the last transaction that revoked each, counted from the journal's oldest.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lanefs_recovery::ReplayReport;
+use lanefs_jbd2::recovery::ReplayReport;
 
 use crate::bench::{
     Bench, assert_same_blocks, can_run, e2fsck_journal_only, journal_blocks, open, overlay,

@@ -5,8 +5,8 @@ use device::BlockDevice;
 use ondisk::{BlockSize, Corrupt, FsBlock, Site};
 use sync::Arc;
 
-use crate::error::{Error, UnsupportedLog};
-use crate::limits::RUNS_MAX;
+use crate::recovery::error::{Error, UnsupportedLog};
+use crate::recovery::limits::RUNS_MAX;
 
 /// Contiguous blocks of the journal that are contiguous on the device too.
 #[derive(Clone, Copy, Debug)]

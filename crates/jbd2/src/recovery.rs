@@ -33,7 +33,7 @@ use device::BlockDevice;
 use ondisk::{Geometry, Superblock};
 use sync::Arc;
 
-use crate::replay::DamagedCopies;
+use crate::recovery::replay::DamagedCopies;
 
 /// A device as it is after replay.
 pub struct Scanned {

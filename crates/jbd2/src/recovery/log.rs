@@ -3,9 +3,9 @@
 use ondisk::jbd2::{BlockHeader, BlockKind, JournalSuperblock, LogFormat};
 use ondisk::{Corrupt, Site, Tid};
 
-use crate::error::{Error, UnsupportedLog};
-use crate::limits::LOG_BYTES_MAX;
-use crate::map::JournalMap;
+use crate::recovery::error::{Error, UnsupportedLog};
+use crate::recovery::limits::LOG_BYTES_MAX;
+use crate::recovery::map::JournalMap;
 
 /// Bytes read at once, if they are contiguous.
 const WINDOW_BYTES: u32 = 256 * 1024;

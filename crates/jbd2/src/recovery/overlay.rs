@@ -8,9 +8,9 @@ use device::{BlockDevice, DeviceError};
 use ondisk::jbd2;
 use sync::Arc;
 
-use crate::error::Error;
-use crate::map::JournalMap;
-use crate::replay::NewestCopy;
+use crate::recovery::error::Error;
+use crate::recovery::map::JournalMap;
+use crate::recovery::replay::NewestCopy;
 
 /// A device seen through its journal; refuses writes.
 pub struct JournalOverlay {

@@ -13,8 +13,8 @@ use ondisk::jbd2::{
 };
 use ondisk::{Corrupt, FsBlock, Site, Tid};
 
-use crate::error::Error;
-use crate::log::{LogRing, LogWalk};
+use crate::recovery::error::Error;
+use crate::recovery::log::{LogRing, LogWalk};
 
 /// Where the log ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,10 +16,10 @@ use ondisk::superblock::state;
 use ondisk::{Feature, FsBlock, Geometry, Site, Superblock};
 use sync::Arc;
 
-use crate::error::{Error, UnsupportedLog};
-use crate::overlay::read_copy;
-use crate::replay::{self, DamagedCopies, ReadLog, Replayed};
-use crate::report::ReplayReport;
+use crate::recovery::error::{Error, UnsupportedLog};
+use crate::recovery::overlay::read_copy;
+use crate::recovery::replay::{self, DamagedCopies, ReadLog};
+use crate::recovery::report::ReplayReport;
 
 /// Bytes of the log that are written at once, if they are contiguous.
 const REWRITE_BYTES: u32 = 256 * 1024;
@@ -30,7 +30,7 @@ const REWRITE_BYTES: u32 = 256 * 1024;
 /// Nobody else may use the device meanwhile. The superblock changes: read it again.
 ///
 /// # Errors
-/// As for [`crate::scan_and_overlay`]; [`Error::FastCommitsPending`] when changes would be lost; [`Error::Io`] when a
+/// As for [`crate::recovery::scan_and_overlay`]; [`Error::FastCommitsPending`] when changes would be lost; [`Error::Io`] when a
 /// device is read-only or fails, and then the replay can be repeated.
 pub fn replay_to_device(
     device: &Arc<dyn BlockDevice>,
@@ -38,8 +38,7 @@ pub fn replay_to_device(
     geometry: &Geometry,
     external: Option<Arc<dyn BlockDevice>>,
 ) -> Result<ReplayReport, Error> {
-    let replayed = replay::run(device, sb, geometry, external, DamagedCopies::Refuse)?;
-    write(device, geometry, replayed)
+    replay_onto(device, sb, geometry, external, DamagedCopies::Refuse)
 }
 
 /// Replays a log of which some copies have wrong checksums without those, as jbd2 does: for a repair, which then finds
@@ -53,15 +52,18 @@ pub fn replay_sound_copies(
     geometry: &Geometry,
     external: Option<Arc<dyn BlockDevice>>,
 ) -> Result<ReplayReport, Error> {
-    let replayed = replay::run(device, sb, geometry, external, DamagedCopies::LeaveOut)?;
-    write(device, geometry, replayed)
+    replay_onto(device, sb, geometry, external, DamagedCopies::LeaveOut)
 }
 
-fn write(
+/// Replays a log with or without damaged copies, and marks the journal clean.
+fn replay_onto(
     device: &Arc<dyn BlockDevice>,
+    sb: &Superblock,
     geometry: &Geometry,
-    replayed: Replayed,
+    external: Option<Arc<dyn BlockDevice>>,
+    damaged: DamagedCopies,
 ) -> Result<ReplayReport, Error> {
+    let replayed = replay::run(device, sb, geometry, external, damaged)?;
     let report = replayed.report;
     let Some(log) = replayed.log else {
         return Ok(report);
@@ -78,9 +80,7 @@ fn write(
             tid: report.end,
         });
     }
-    make_durable(&log)?;
-    write_copies(device, geometry, &log)?;
-    device.flush()?;
+    bring_home(device, geometry, &log)?;
     mark_journal_clean(&log, &report)?;
     log.map.device().flush()?;
     mark_recovered(device, &report)?;
@@ -104,9 +104,7 @@ pub fn empty_log(
     let Some(log) = replayed.log else {
         return Ok(());
     };
-    make_durable(&log)?;
-    write_copies(device, geometry, &log)?;
-    device.flush()?;
+    bring_home(device, geometry, &log)?;
     let mut sb = log.sb;
     sb.set_sequence(replayed.report.end);
     sb.set_start(log.head);
@@ -114,6 +112,17 @@ pub fn empty_log(
     let (offset, _) = log.map.place(log.map.superblock_at())?;
     log.map.device().write_at(offset, sb.bytes())?;
     Ok(log.map.device().flush()?)
+}
+
+/// The first two steps of every replay onto a device: the log in its place, durably, then the copies to their homes.
+fn bring_home(
+    device: &Arc<dyn BlockDevice>,
+    geometry: &Geometry,
+    log: &ReadLog,
+) -> Result<(), Error> {
+    make_durable(log)?;
+    write_copies(device, geometry, log)?;
+    Ok(device.flush()?)
 }
 
 /// Writes the part of the log that was replayed to where it is, so that the flush can't pass over it.
