@@ -7,9 +7,9 @@
 //! way leaves the journal as it was, so that it can be done again.
 //!
 //! Everything on disk may be hostile. Bounds: a log of [`limits::LOG_BYTES_MAX`], a journal of
-//! [`limits::JOURNAL_BLOCKS_MAX`] blocks in [`limits::RUNS_MAX`] runs, [`limits::RECORDS_MAX`] blocks and as many
-//! revokes; about 200 MiB of memory at worst, a few KiB for an ordinary journal, because copies stay in the journal and
-//! are read from there. No locks: an overlay never changes.
+//! [`limits::JOURNAL_BLOCKS_MAX`] blocks in [`limits::RUNS_MAX`] runs, [`limits::RECORDS_MAX`] blocks and the
+//! same number of revokes; about 200 MiB of memory at worst, a few KiB for an ordinary journal, because copies stay in
+//! the journal and are read from there. No locks: an overlay never changes.
 
 mod error;
 mod fast;

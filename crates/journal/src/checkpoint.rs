@@ -69,7 +69,7 @@ impl Journal {
             let tail = self.table.end_batch(&batch, written.is_ok());
             written?;
             self.statistics.checkpointed_blocks.add(batch.len() as u64);
-            log.move_tail(tail.oldest, &self.statistics)?;
+            log.move_tail(tail.oldest, self.statistics.of_log())?;
             drop(log);
             self.space.release(tail.freed);
             if batch.len() < BATCH {

@@ -32,13 +32,12 @@ use crate::flush::Flushes;
 use crate::gather::{Company, Served};
 use crate::handle::LongHandles;
 use crate::lists::EpochLists;
-use crate::log::{Log, Transaction};
 use crate::object::Stageable;
 use crate::options::{CommitCause, JournalStatistics, Options};
 use crate::room::LARGEST_STEP;
-use crate::space::{LogSpace, Sealed, cost};
+use crate::space::{LogSpace, Sealed};
 use crate::table::CopyTables;
-use jbd2::LogMap;
+use jbd2::{Log, LogMap, Transaction, cost};
 
 /// A transaction's blocks and what they hold.
 pub(crate) type BlockImages = Vec<(FsBlock, Arc<[u8]>)>;
@@ -189,7 +188,7 @@ impl Journal {
         let block_bytes = map.block_size().bytes();
         let is_external = !Arc::ptr_eq(map.device(), &home);
         let data_device = is_external.then(|| Arc::clone(&home));
-        let log = Log::open(map, superblock_at, data_device, &options)?;
+        let log = Log::open(map, superblock_at, data_device, &options.of_log())?;
         let capacity = log.capacity();
         Ok(Journal::new(
             Some(log),
@@ -283,14 +282,16 @@ impl Journal {
     /// When the log can't be written.
     pub fn forget_error(&self) -> Result<(), JournalError> {
         let log = self.log.as_ref();
-        log.map_or(Ok(()), |log| log.lock().forget_error(&self.statistics))
+        log.map_or(Ok(()), |log| {
+            log.lock().forget_error(self.statistics.of_log())
+        })
     }
 
     /// Aborts for this, and says so in the log's superblock as far as the device lets it, for the next program
     /// that opens the image. The log is not locked.
     pub(crate) fn fail(&self, error: JournalError) -> JournalError {
         if let (Some(errno), Some(log)) = (self.abort.because(&error), &self.log) {
-            log.lock().say_aborted(errno, &self.statistics);
+            log.lock().say_aborted(errno, self.statistics.of_log());
         }
         error
     }
@@ -509,14 +510,14 @@ impl Journal {
                 && revokes.is_empty()
                 && !(self.options.is_ordered && sealed.did.maps_data),
             time: (self.clock)(),
-            abort: &self.abort,
+            check: &|| self.abort.check(),
         };
         let logged = images.len() as u64;
         let freed: Vec<FsBlock> = forgotten.into_iter().collect();
         // One hold of the log for the transaction and its entry in the table: a checkpoint in between would find
         // nothing that needs the log, and declare it empty.
         let mut log = log.lock();
-        let written = log.write(&transaction, &self.statistics)?;
+        let written = log.write(&transaction, self.statistics.of_log())?;
         self.table
             .committed(written.tid, written.start, written.blocks, images, &freed);
         drop(log);
@@ -630,7 +631,8 @@ impl Journal {
     /// See [`Log::say_empty`].
     fn say_empty(&self, for_good: bool) -> Result<(), JournalError> {
         self.fast.iter().for_each(FastArea::ended);
-        let said = (self.log.as_ref()).map(|log| log.lock().say_empty(for_good, &self.statistics));
+        let said =
+            (self.log.as_ref()).map(|log| log.lock().say_empty(for_good, self.statistics.of_log()));
         said.unwrap_or(Ok(())).map_err(|error| self.fail(error))
     }
 

@@ -14,8 +14,7 @@ use sync::atomic::{AtomicU64, Ordering};
 use crate::abort::JournalError;
 use crate::commit::Journal;
 use crate::epoch::Epoch;
-use crate::log::Log;
-use jbd2::LogMap;
+use jbd2::{Log, LogMap};
 
 /// The area for fast commits.
 pub(crate) struct FastArea {

@@ -18,7 +18,6 @@
 
 mod abort;
 mod attend;
-pub mod canary;
 mod checkpoint;
 mod client;
 mod commit;
@@ -29,7 +28,6 @@ mod gather;
 mod handle;
 mod hold;
 mod lists;
-mod log;
 mod object;
 mod options;
 mod room;
@@ -41,9 +39,8 @@ pub use client::{Client, Folded};
 pub use commit::Journal;
 pub use epoch::Epoch;
 pub use handle::Handle;
-pub use jbd2::LogMap;
+pub use jbd2::{LogMap, canary, commit_in_place_of_fast_commits, has_fast_area, set_fast_area};
 pub use lists::EpochLists;
-pub use log::{commit_in_place_of_fast_commits, has_fast_area, set_fast_area};
 pub use object::{Object, Stageable};
 pub use options::{CommitCause, JournalStatistics, Options};
 pub use room::Credits;

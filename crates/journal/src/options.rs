@@ -1,5 +1,6 @@
 //! What a journal's user chooses, and what it counts.
 
+use jbd2::{LogCounters, LogOptions};
 use sync::{Counter, Histogram};
 
 /// How a journal is run.
@@ -22,6 +23,18 @@ pub struct Options {
     /// Keep an area for fast commits at the log's end, where the journal has one: see [`crate::Journal::fast_tid`].
     /// Otherwise its blocks are a part of the log.
     pub fast_commits: bool,
+}
+
+impl Options {
+    /// What the log is to have.
+    pub(crate) fn of_log(&self) -> LogOptions {
+        LogOptions {
+            async_commit: self.async_commit,
+            has_checksums: self.has_checksums,
+            is_64bit: self.is_64bit,
+            fast_commits: self.fast_commits,
+        }
+    }
 }
 
 impl Default for Options {
@@ -96,4 +109,14 @@ pub struct JournalStatistics {
     pub log_turns: Counter,
     /// For each commit, how long no handle could begin: from the close of its epoch to the opening of the next.
     pub seal_pauses: Histogram,
+}
+
+impl JournalStatistics {
+    /// What the log counts of it.
+    pub(crate) fn of_log(&self) -> LogCounters<'_> {
+        LogCounters {
+            flushes: &self.flushes,
+            async_commits: &self.async_commits,
+        }
+    }
 }

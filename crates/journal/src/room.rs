@@ -8,6 +8,7 @@
 //!
 //! [`Rank::JournalLeader`]: sync::Rank::JournalLeader
 
+use jbd2::cost;
 use sync::clock::Duration;
 
 use crate::abort::JournalError;
@@ -15,7 +16,6 @@ use crate::client::Client;
 use crate::commit::{Journal, Lead, LedJob};
 use crate::handle::Handle;
 use crate::options::CommitCause;
-use crate::space::cost;
 
 /// Blocks of the log for a step of 128 blocks and 256 revokes, with what they need around them.
 pub(crate) const LARGEST_STEP: u32 = 160;

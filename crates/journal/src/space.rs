@@ -14,16 +14,13 @@
 //!
 //! No locks; every word is an atomic. After a crash nothing of this remains: it is counted anew from the log.
 
+use jbd2::cost;
 use sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use sync::{CachePadded, Lanes};
 
 use crate::epoch::Epoch;
 use crate::options::JournalStatistics;
 
-/// Blocks that a descriptor names at least: 1 KiB blocks, checksum v3 and 64-bit numbers.
-const TAGS_A_BLOCK: u32 = 60;
-/// Numbers that a revoke block holds at least.
-const REVOKES_A_BLOCK: u32 = 120;
 /// What a thread remembers to have counted blocks for.
 const CHARGED: usize = 8;
 /// A thread's lease, where the journal is large enough: hundreds of small operations.
@@ -77,21 +74,6 @@ struct Lane {
 
 fn parity(epoch: Epoch) -> usize {
     usize::from(epoch.0 & 1 == 1)
-}
-
-/// Log blocks that these numbers of changed and revoked blocks may take, with descriptors and a commit record.
-pub(crate) fn cost(blocks: u32, revokes: u32) -> u32 {
-    if blocks == 0 && revokes == 0 {
-        return 0;
-    }
-    let revoke_blocks = if revokes == 0 {
-        0
-    } else {
-        revokes / REVOKES_A_BLOCK + 1
-    };
-    blocks
-        .saturating_add(blocks / TAGS_A_BLOCK + 2)
-        .saturating_add(revoke_blocks)
 }
 
 /// As [`cost`], of both counts in one word.

@@ -30,8 +30,8 @@ const REWRITE_BYTES: u32 = 256 * 1024;
 /// Nobody else may use the device meanwhile. The superblock changes: read it again.
 ///
 /// # Errors
-/// As for [`crate::recovery::scan_and_overlay`]; [`Error::FastCommitsPending`] when changes would be lost; [`Error::Io`] when a
-/// device is read-only or fails, and then the replay can be repeated.
+/// As for [`crate::recovery::scan_and_overlay`]; [`Error::FastCommitsPending`] when changes would be lost;
+/// [`Error::Io`] when a device is read-only or fails, and then the replay can be repeated.
 pub fn replay_to_device(
     device: &Arc<dyn BlockDevice>,
     sb: &Superblock,

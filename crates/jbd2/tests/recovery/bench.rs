@@ -45,7 +45,7 @@ impl Bench {
         self.directory.path().join(name)
     }
 
-    /// Makes an image of so many MiB with mke2fs.
+    /// Makes an image of `mebibytes` MiB with mke2fs.
     pub fn mke2fs(&self, name: &str, mebibytes: u32, options: &[&str]) -> PathBuf {
         let path = self.path(name);
         let size = format!("{mebibytes}M");

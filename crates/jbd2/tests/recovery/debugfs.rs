@@ -31,7 +31,7 @@ impl Written {
         }
     }
 
-    /// A file of so many blocks to be journaled; the first of them must be escaped.
+    /// A file of `blocks` blocks to be journaled; the first of them must be escaped.
     fn contents(&self, byte: u8, blocks: usize) -> String {
         let path = self.bench.path(&format!("contents{byte}"));
         let mut bytes = vec![byte; self.block_size * blocks];

@@ -106,7 +106,7 @@ impl PowerCut {
         if left == 0 {
             return Err(DeviceError::ReadOnly);
         }
-        // Relaxed: as above.
+        // Relaxed: one thread; pairs with nothing.
         self.left.store(left - 1, Ordering::Relaxed);
         Ok(())
     }

@@ -21,12 +21,11 @@ use ondisk::jbd2::{
     LogFormat, MAGIC, RevokeWriter, TransactionChecksum,
 };
 use ondisk::{FsBlock, Tid};
-use sync::Arc;
+use sync::{Arc, Counter};
 
-use crate::abort::{Abort, JournalError};
 use crate::canary::{self, Canary};
-use crate::options::{JournalStatistics, Options};
-use jbd2::LogMap;
+use crate::error::JournalError;
+use crate::map::LogMap;
 
 /// Blocks that a log has at least (jbd2's `JBD2_MIN_JOURNAL_BLOCKS`), but for its superblock.
 const LOG_BLOCKS_MIN: u32 = 1023;
@@ -40,7 +39,29 @@ const FAST_BLOCKS_USEFUL: u32 = 16;
 /// Bytes gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
 
-pub(crate) struct Log {
+/// Blocks that a descriptor names at least: 1 KiB blocks, checksum v3 and 64-bit numbers.
+const TAGS_A_BLOCK: u32 = 60;
+/// Numbers that a revoke block holds at least.
+const REVOKES_A_BLOCK: u32 = 120;
+
+/// Log blocks that these numbers of changed and revoked blocks may take, with descriptors and a commit record.
+#[must_use]
+pub fn cost(blocks: u32, revokes: u32) -> u32 {
+    if blocks == 0 && revokes == 0 {
+        return 0;
+    }
+    let revoke_blocks = if revokes == 0 {
+        0
+    } else {
+        revokes / REVOKES_A_BLOCK + 1
+    };
+    blocks
+        .saturating_add(blocks / TAGS_A_BLOCK + 2)
+        .saturating_add(revoke_blocks)
+}
+
+/// A log that transactions are written to, by one thread at a time.
+pub struct Log {
     map: LogMap,
     /// The file system's own device, when the log is on another: flushed before each commit record.
     data_device: Option<Arc<dyn BlockDevice>>,
@@ -53,32 +74,59 @@ pub(crate) struct Log {
     next_tid: Tid,
 }
 
+/// What a log is to have.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LogOptions {
+    /// Checksums over whole transactions, so that a commit takes one flush, unless it has those of version 2 or 3.
+    pub async_commit: bool,
+    /// Checksums of version 3, if it has none.
+    pub has_checksums: bool,
+    /// Numbers of 64 bits.
+    pub is_64bit: bool,
+    /// An area for fast commits at its end, where the journal has one.
+    pub fast_commits: bool,
+}
+
+/// What a log counts.
+#[derive(Clone, Copy, Debug)]
+pub struct LogCounters<'a> {
+    /// Flushes asked of the devices.
+    pub flushes: &'a Counter,
+    /// Transactions that took one flush.
+    pub async_commits: &'a Counter,
+}
+
 /// What goes into one transaction.
-pub(crate) struct Transaction<'a> {
-    pub(crate) images: &'a [(FsBlock, Arc<[u8]>)],
-    pub(crate) revokes: &'a [FsBlock],
+pub struct Transaction<'a> {
+    /// Blocks with their homes.
+    pub images: &'a [(FsBlock, Arc<[u8]>)],
+    /// Blocks whose older copies no longer count.
+    pub revokes: &'a [FsBlock],
     /// Whether one flush is enough: no new data were mapped, and the user wants it.
-    pub(crate) is_async: bool,
+    pub is_async: bool,
     /// Seconds and nanoseconds since 1970, for the commit record.
-    pub(crate) time: (i64, u32),
-    /// Set while it is written, the commit record is not.
-    pub(crate) abort: &'a Abort,
+    pub time: (i64, u32),
+    /// If this fails when the copies are durable, the commit record is not written.
+    pub check: &'a dyn Fn() -> Result<(), JournalError>,
 }
 
 /// Where a transaction went.
-pub(crate) struct Written {
-    pub(crate) tid: Tid,
-    pub(crate) start: u32,
-    pub(crate) blocks: u32,
+pub struct Written {
+    /// Its number.
+    pub tid: Tid,
+    /// Its first block.
+    pub start: u32,
+    /// Its blocks.
+    pub blocks: u32,
 }
 
 impl Log {
     /// A clean log (nothing to replay), to be written from its beginning on.
-    pub(crate) fn open(
+    pub fn open(
         map: LogMap,
         superblock_at: u32,
         data_device: Option<Arc<dyn BlockDevice>>,
-        options: &Options,
+        options: &LogOptions,
     ) -> Result<Log, JournalError> {
         let mut block = vec![0; map.block_size().bytes()];
         map.read(superblock_at, &mut block)?;
@@ -129,7 +177,7 @@ impl Log {
     }
 
     /// Blocks that the ring has.
-    pub(crate) fn capacity(&self) -> u32 {
+    pub fn capacity(&self) -> u32 {
         self.superblock.log_end() - self.superblock.first()
     }
 
@@ -140,15 +188,15 @@ impl Log {
 
     /// Whether a transaction of at most this number of blocks can be written now; if not, it can once all that is
     /// committed is home.
-    pub(crate) fn has_room_before_its_end(&self, blocks: u32) -> bool {
+    pub fn has_room_before_its_end(&self, blocks: u32) -> bool {
         self.is_ring() || self.head.saturating_add(blocks) <= self.superblock.log_end()
     }
 
     /// Writes a transaction; when this returns it is durable. It has room before the log's end.
-    pub(crate) fn write(
+    pub fn write(
         &mut self,
         transaction: &Transaction<'_>,
-        statistics: &JournalStatistics,
+        counters: LogCounters<'_>,
     ) -> Result<Written, JournalError> {
         let (tid, start) = (self.next_tid, self.head);
         if self.superblock.start() == 0 {
@@ -171,35 +219,35 @@ impl Log {
         if !is_async {
             appender.write_out()?;
             if !canary::makes(Canary::FlushLeftOut) {
-                appender.log.flush(true, statistics)?;
+                appender.log.flush(true, counters)?;
             }
             // A flush of another's beside it that failed may have lost the copies, or data that they map.
-            transaction.abort.check()?;
+            (transaction.check)()?;
         }
         appender.push(&record)?;
         let (blocks, head) = appender.finish()?;
-        self.flush(is_async, statistics)?;
-        statistics.async_commits.add(u64::from(is_async));
+        self.flush(is_async, counters)?;
+        counters.async_commits.add(u64::from(is_async));
         self.head = head;
         self.next_tid = tid.next();
         Ok(Written { tid, start, blocks })
     }
 
     /// Makes the log durable; with `data`, first the device that holds the file system if it is another one.
-    fn flush(&self, data: bool, statistics: &JournalStatistics) -> Result<(), JournalError> {
+    fn flush(&self, data: bool, counters: LogCounters<'_>) -> Result<(), JournalError> {
         if let (true, Some(device)) = (data, &self.data_device) {
-            statistics.flushes.add(1);
+            counters.flushes.add(1);
             device.flush()?;
         }
-        statistics.flushes.add(1);
+        counters.flushes.add(1);
         Ok(self.map.device().flush()?)
     }
 
     /// Makes the log begin at `oldest`, or be empty.
-    pub(crate) fn move_tail(
+    pub fn move_tail(
         &mut self,
         oldest: Option<(Tid, u32)>,
-        statistics: &JournalStatistics,
+        counters: LogCounters<'_>,
     ) -> Result<(), JournalError> {
         // Fast commits count only behind a log that is in use, even if it is empty.
         let mut empty = 0;
@@ -217,15 +265,15 @@ impl Log {
         self.superblock.set_start(start);
         self.superblock.set_sequence(tid);
         self.write_superblock()?;
-        self.flush(false, statistics)
+        self.flush(false, counters)
     }
 
     /// Says that the log holds nothing, for an image that is clean: no handle is open, and none begins before
     /// [`Log::write`] is to say otherwise. The area for fast commits goes with it if `for_good`.
-    pub(crate) fn say_empty(
+    pub fn say_empty(
         &mut self,
         for_good: bool,
-        statistics: &JournalStatistics,
+        counters: LogCounters<'_>,
     ) -> Result<(), JournalError> {
         if self.superblock.fast_commit_blocks() == 0 {
             return Ok(());
@@ -238,14 +286,14 @@ impl Log {
         self.superblock.set_start(0);
         self.superblock.set_sequence(self.next_tid);
         self.write_superblock()?;
-        self.flush(false, statistics)
+        self.flush(false, counters)
     }
 
     /// Says that the log is in use, though it is empty: fast commits behind it count from then on. Gives the number of
     /// the next transaction.
     ///
     /// What an earlier mount left in the area goes first: where e2fsck finds old fast commits, it gives up the journal.
-    pub(crate) fn begin_use(&mut self) -> Result<Tid, JournalError> {
+    pub fn begin_use(&mut self) -> Result<Tid, JournalError> {
         if self.superblock.fast_commit_blocks() > 0 {
             self.wipe_area()?;
         }
@@ -285,7 +333,7 @@ impl Log {
 
     /// The area for fast commits, if there is one: its place, and how many blocks of it may be written. Its last one
     /// is not: behind it Linux and e2fsck read on past the journal's end, and give up the whole journal.
-    pub(crate) fn fast_area(&self) -> Option<(LogMap, u32, u32)> {
+    pub fn fast_area(&self) -> Option<(LogMap, u32, u32)> {
         let first = self.superblock.fast_commit_first();
         let blocks = self.superblock.blocks_count().saturating_sub(first);
         let blocks = blocks.saturating_sub(1);
@@ -294,23 +342,20 @@ impl Log {
     }
 
     /// Whether its superblock says that the journal was aborted.
-    pub(crate) fn has_error(&self) -> bool {
+    pub fn has_error(&self) -> bool {
         self.superblock.errno_raw() != 0
     }
 
     /// Says that it was not, durably: for a caller that recorded it elsewhere.
-    pub(crate) fn forget_error(
-        &mut self,
-        statistics: &JournalStatistics,
-    ) -> Result<(), JournalError> {
+    pub fn forget_error(&mut self, counters: LogCounters<'_>) -> Result<(), JournalError> {
         self.superblock.set_errno_raw(0);
         self.write_superblock()?;
-        self.flush(false, statistics)
+        self.flush(false, counters)
     }
 
     /// Says that the journal was aborted, and with which of Linux's error numbers: Linux and e2fsck then take the file
     /// system for one with errors. What the device refuses is left out. CRASH: where the log begins stays as it was.
-    pub(crate) fn say_aborted(&mut self, errno: u32, statistics: &JournalStatistics) {
+    pub fn say_aborted(&mut self, errno: u32, counters: LogCounters<'_>) {
         if self.superblock.errno_raw() != 0 {
             return;
         }
@@ -318,7 +363,7 @@ impl Log {
         self.superblock.set_errno_raw(errno.wrapping_neg());
         let written = self.write_superblock();
         // The abort stands, whatever comes of this.
-        let _ = written.and_then(|()| self.flush(false, statistics));
+        let _ = written.and_then(|()| self.flush(false, counters));
     }
 
     fn write_superblock(&mut self) -> Result<(), JournalError> {
@@ -359,7 +404,7 @@ pub fn commit_in_place_of_fast_commits(
     time: (i64, u32),
 ) -> Result<(), JournalError> {
     let mut log = Log::resume(map, superblock_at)?;
-    let needed = crate::space::cost(u32::try_from(images.len()).unwrap_or(u32::MAX / 2), 0);
+    let needed = cost(u32::try_from(images.len()).unwrap_or(u32::MAX / 2), 0);
     if needed >= log.capacity() {
         return Err(JournalError::Aborted(
             "the log has no room for what its fast commits say".into(),
@@ -373,10 +418,14 @@ pub fn commit_in_place_of_fast_commits(
         revokes: &[],
         is_async: false,
         time,
-        abort: &Abort::default(),
+        check: &|| Ok(()),
     };
-    let statistics = JournalStatistics::default();
-    log.write(&transaction, &statistics)?;
+    let (flushes, async_commits) = (&Counter::new(), &Counter::new());
+    let counters = LogCounters {
+        flushes,
+        async_commits,
+    };
+    log.write(&transaction, counters)?;
     log.wipe_area()
 }
 
@@ -386,9 +435,9 @@ pub fn commit_in_place_of_fast_commits(
 /// # Errors
 /// `NotReplayed`, `OldFormat`; when it can't be read.
 pub fn has_fast_area(map: LogMap, superblock_at: u32) -> Result<bool, JournalError> {
-    let options = Options {
+    let options = LogOptions {
         fast_commits: true,
-        ..Options::default()
+        ..LogOptions::default()
     };
     let features = Log::open(map, superblock_at, None, &options)?
         .superblock
@@ -406,7 +455,7 @@ pub fn has_fast_area(map: LogMap, superblock_at: u32) -> Result<bool, JournalErr
 /// `TooShort` when the log would be, and nothing was written; `NotReplayed`, `OldFormat`; when it can't be read or
 /// written.
 pub fn set_fast_area(map: LogMap, superblock_at: u32, is_wanted: bool) -> Result<(), JournalError> {
-    let mut log = Log::open(map, superblock_at, None, &Options::default())?;
+    let mut log = Log::open(map, superblock_at, None, &LogOptions::default())?;
     let all = log.superblock.blocks_count();
     let mut blocks = 0;
     if is_wanted {
@@ -438,7 +487,7 @@ pub fn set_fast_area(map: LogMap, superblock_at: u32, is_wanted: bool) -> Result
 
 /// The features of the log from now on: they reach the disk with the superblock before the first transaction. Where
 /// fast commits are not written, their area is a part of the log; what it holds is older than the next transaction.
-fn choose_features(superblock: &mut JournalSuperblock, options: &Options) {
+fn choose_features(superblock: &mut JournalSuperblock, options: &LogOptions) {
     const CHECKSUMS: u32 = JournalFeatures::INCOMPAT_CSUM_V2 | JournalFeatures::INCOMPAT_CSUM_V3;
     let mut features = superblock.features();
     features.incompat |= JournalFeatures::INCOMPAT_REVOKE;

@@ -98,7 +98,7 @@ mod chosen {
     }
 
     pub(super) fn is_made(canary: Canary) -> bool {
-        // Relaxed: as above.
+        // Relaxed: set between runs, when no other thread changes it.
         MADE.load(Ordering::Relaxed) == canary as u8 + 1
     }
 }
