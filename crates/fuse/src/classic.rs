@@ -1,7 +1,8 @@
 //! The classic transport: workers that read requests from `/dev/fuse` and write replies to it.
 //!
 //! Each worker has a channel of its own to the kernel where the host allows more than one (`FUSE_DEV_IOC_CLONE`); a
-//! reply goes back by the channel that its request came from. One read and one gathered write a request. No locks.
+//! reply goes back by the channel that its request came from. One read and one gathered write a request. Which workers
+//! read, and whether they poll, is decided by `readers`. No locks.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,6 +16,7 @@ use zerocopy::IntoBytes;
 
 use crate::abi;
 use crate::messages::{CountedChannel, TimedRequest};
+use crate::readers::{Pace, Readers, RequestSource};
 use crate::reply::{Channel, Reply};
 use crate::request::{self, FuseOperation, Malformed, Request, node};
 use crate::serve::{self, MAX_IO};
@@ -80,12 +82,15 @@ impl FuseDevice {
         }
     }
 
-    /// Makes reads return at once when no request is there.
+    /// Makes reads wait for a request, or return at once when no request is there.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(crate) fn read_without_waiting(&self) -> io::Result<()> {
-        let flags = OFlags::RDWR | OFlags::NONBLOCK;
+    pub(crate) fn set_read_waits(&self, waits: bool) -> io::Result<()> {
+        let flags = match waits {
+            true => OFlags::RDWR,
+            false => OFlags::RDWR | OFlags::NONBLOCK,
+        };
         Ok(rustix::fs::fcntl_setfl(&self.0, flags)?)
     }
 
@@ -180,6 +185,20 @@ impl FuseDevice {
     }
 }
 
+impl RequestSource for FuseDevice {
+    fn wait(&self, buf: &mut [u8]) -> io::Result<Option<usize>> {
+        Ok(self.request(buf)?.map(<[u8]>::len))
+    }
+
+    fn look(&self, buf: &mut [u8]) -> io::Result<Option<usize>> {
+        Ok(self.pending_request(buf)?.map(<[u8]>::len))
+    }
+
+    fn set_waiting(&self, waits: bool) -> io::Result<()> {
+        self.set_read_waits(waits)
+    }
+}
+
 impl Channel for FuseDevice {
     fn answer(&self, unique: u64, error: i32, parts: &[&[u8]]) {
         let header = abi::OutHeader {
@@ -200,15 +219,31 @@ pub(crate) fn work<I: ServedFs>(
     session: &Arc<Session<I>>,
     worker: usize,
     device: &Arc<FuseDevice>,
+    readers: &Readers,
 ) -> io::Result<()> {
+    let mut place = readers.place(worker);
     let counted = CountedChannel::new(Arc::clone(device), Arc::clone(session.messages()));
     let channel: Arc<dyn Channel> = Arc::new(counted);
     let mut requested = vec![0; MAX_IO as usize + abi::HEADER_ROOM];
     let mut buf = vec![0; MAX_IO as usize];
-    while let Some(bytes) = device.request(&mut requested)? {
-        answer(session, worker, request::parse(bytes), &channel, &mut buf);
+    while let Some(len) = place.next(&**device, &mut requested)? {
+        let request = request::parse(&requested[..len]);
+        place.set_pace(pace(&request));
+        answer(session, worker, request, &channel, &mut buf);
     }
     Ok(())
+}
+
+/// What a request means for the worker that has read it.
+fn pace(request: &Result<Request<'_>, Malformed>) -> Pace {
+    use FuseOperation as Op;
+    match request.as_ref().map(|request| &request.operation) {
+        Ok(Op::Forget(_) | Op::BatchForget(_) | Op::Interrupt) => Pace::Unawaited,
+        Ok(Op::Release(_) | Op::ReleaseDir) => Pace::Unawaited,
+        Ok(Op::Fsync(_) | Op::FsyncDir(_) | Op::SyncFs | Op::Destroy) => Pace::Slow,
+        Ok(Op::Fallocate(_) | Op::Copy(_)) => Pace::Slow,
+        _ => Pace::Awaited,
+    }
 }
 
 /// Answers one request over a channel.

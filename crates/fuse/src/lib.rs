@@ -13,7 +13,8 @@
 //! - `operations`: what a kernel asks of a file system, in lanefs's own types; answered by
 //! - `volume`: a [`lanefs::Fs`], and which inodes the kernel knows.
 //!
-//! Where many fsyncs wait for the disk, `waiters` do so in place of the threads that answer.
+//! Which workers of the classic transport read, and when one of them polls, is decided by `readers`. Where many fsyncs
+//! wait for the disk, `waiters` do so in place of the threads that answer.
 //!
 //! The kernel is told to keep names and attributes for long, for nobody else changes the image. An inode that it knows
 //! is held in the engine, so that files that are open live on without names until they are forgotten.
@@ -35,6 +36,7 @@ mod mounts;
 #[cfg(any(test, feature = "null"))]
 mod null;
 mod operations;
+mod readers;
 mod reply;
 mod request;
 mod serve;
@@ -48,7 +50,7 @@ mod waiters;
 pub use connect::{Access, Fuseblk, MountError, Synced, Unmounter};
 #[cfg(feature = "hostile")]
 pub use hostile::{Broken, Parts, answer_all};
-pub use mount::{IoUring, Mounted, Options, ServeError, mount};
+pub use mount::{IoUring, Mounted, Options, Polling, ServeError, mount};
 pub use mounts::{ListedMount, mounted_at, mounts_of};
 #[cfg(feature = "null")]
 pub use null::{NullTree, mount_null};

@@ -4,8 +4,8 @@
 use std::fmt::Write;
 
 use sync::atomic::{AtomicU64, Ordering};
-use sync::clock::{self, Instant};
-use sync::{Arc, Lanes};
+use sync::clock::{self, Duration, Instant};
+use sync::{Arc, CachePadded, Lanes};
 
 use crate::abi::opcode;
 use crate::reply::Channel;
@@ -65,19 +65,53 @@ impl TimedRequest {
     }
 }
 
+/// What the sole reader of `/dev/fuse` counted.
+#[derive(Default)]
+struct PollCounts {
+    polls: AtomicU64,
+    hits: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Messages(Lanes<Counts>);
+pub(crate) struct Messages {
+    lanes: Lanes<Counts>,
+    polls: CachePadded<PollCounts>,
+}
 
 impl Messages {
+    /// Counts a poll of `/dev/fuse`: whether it found a request, and how long it took.
+    pub(crate) fn polled(&self, is_hit: bool, time: Duration) {
+        add(&self.polls.polls, 1);
+        add(&self.polls.hits, is_hit.into());
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        add(&self.polls.nanoseconds, nanoseconds);
+    }
+
+    /// What was counted, a line each: requests of each kind, and polls.
+    pub(crate) fn counter_lines(&self) -> impl Iterator<Item = String> {
+        let requests = self.counted();
+        let requests = requests.map(|(name, value)| format!("messages.{name} {value}\n"));
+        // Relaxed: a statistic; pairs with the addition in `add`.
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let polls = [
+            ("polls", of(&self.polls.polls)),
+            ("hits", of(&self.polls.hits)),
+            ("microseconds", of(&self.polls.nanoseconds) / 1000),
+        ];
+        let polls = polls.map(|(name, value)| format!("polling.{name} {value}\n"));
+        requests.chain(polls)
+    }
+
     /// Counts one request.
     pub(crate) fn count(&self, opcode: u32) {
-        add(&self.0.mine().of(opcode).begun, 1);
+        add(&self.lanes.mine().of(opcode).begun, 1);
     }
 
     /// A request is answered, with this number of bytes.
     fn answered(&self, request: TimedRequest, bytes: u64) {
-        let counts = self.0.mine().of(request.opcode);
+        let counts = self.lanes.mine().of(request.opcode);
         let time = clock::now().saturating_duration_since(request.since);
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let class = (u64::BITS - (nanoseconds / 1000).leading_zeros()) as usize;
@@ -92,7 +126,7 @@ impl Messages {
     }
 
     fn sum(&self, opcode: u32, of: impl Fn(&KindCounts) -> &AtomicU64) -> u64 {
-        let lanes = self.0.iter();
+        let lanes = self.lanes.iter();
         // Relaxed: a statistic; pairs with the addition in `add`.
         lanes
             .map(|lane| of(lane.of(opcode)).load(Ordering::Relaxed))

@@ -18,6 +18,7 @@ use crate::abi::init;
 use crate::classic::{self, FuseDevice};
 use crate::connect::{self, Access, Connection, Fuseblk, MountError, Synced, Unmounter};
 use crate::idle::Idle;
+use crate::readers::Readers;
 use crate::session::{ServedFs, Session};
 use crate::uring::{self, QueueGate, QueueSizes, RefusedQueue};
 use crate::volume::{Agreed, MountedImage};
@@ -35,6 +36,8 @@ pub struct Options {
     pub threads: usize,
     /// Whether requests are taken over io_uring.
     pub io_uring: IoUring,
+    /// Whether a thread looks for the next request for a moment before it sleeps. Not with io_uring.
+    pub poll: Polling,
     /// Whether the kernel is to have a block device for the mount.
     pub block_device: Fuseblk,
     /// Where sync(1) does not reach the mount, commit when nothing has changed for a moment.
@@ -58,6 +61,43 @@ pub enum IoUring {
     Off,
 }
 
+/// Whether a thread that answered a request looks for the next one (*polls*) before it sleeps: while one client sends
+/// many requests, each of which would wake the thread. Polling takes at most 2 us of processor time more for each
+/// request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Polling {
+    /// For up to 50 us, unless the process may use only one core, or has a CPU quota of fewer cores than it may run on.
+    Auto,
+    /// No.
+    #[default]
+    Off,
+    /// For up to this time.
+    Most(Duration),
+}
+
+/// The longest poll of [`Polling::Auto`].
+const POLL_MOST: Duration = Duration::from_micros(50);
+
+impl Polling {
+    /// The longest poll; zero for none.
+    fn window(self) -> Duration {
+        match self {
+            Polling::Off => Duration::ZERO,
+            Polling::Most(time) => time,
+            Polling::Auto => {
+                // The one counts the quota of the control group, the other does not.
+                let usable = thread::available_parallelism();
+                let cores = rustix::thread::sched_getaffinity(None);
+                let cores = cores.map_or(0, |cores| cores.count() as usize);
+                match usable > 1 && usable >= cores {
+                    true => POLL_MOST,
+                    false => Duration::ZERO,
+                }
+            }
+        }
+    }
+}
+
 /// The fewest threads by default: while some wait for the disk, others answer.
 const THREADS_MIN: usize = 4;
 /// The most threads by default.
@@ -72,6 +112,7 @@ impl Default for Options {
             access: Access::default(),
             threads: thread::available_parallelism().clamp(THREADS_MIN, THREADS_MAX),
             io_uring: IoUring::default(),
+            poll: Polling::default(),
             block_device: Fuseblk::default(),
             idle_commits: true,
             destroy_timeout: DESTROY_TIMEOUT,
@@ -90,8 +131,8 @@ pub struct Mounted {
 
 /// Where the kernel's requests come from.
 enum Transport {
-    /// `/dev/fuse`: one channel a worker.
-    Classic(Vec<Arc<FuseDevice>>),
+    /// `/dev/fuse`: one channel a worker, and which workers read.
+    Classic(Vec<Arc<FuseDevice>>, Arc<Readers>),
     /// io_uring.
     Rings(Queues),
 }
@@ -127,7 +168,12 @@ impl Drop for Queues {
 /// A [`Session`], whatever it serves.
 trait Serves: Send + Sync {
     fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>);
-    fn start(self: Arc<Self>, number: usize, channel: Arc<FuseDevice>) -> io::Result<()>;
+    fn start(
+        self: Arc<Self>,
+        number: usize,
+        channel: Arc<FuseDevice>,
+        readers: Arc<Readers>,
+    ) -> io::Result<()>;
     fn commit_when_idle(self: Arc<Self>);
     fn await_workers(&self);
     fn end(&self) -> Result<(), ServeError>;
@@ -138,9 +184,14 @@ impl<I: ServedFs> Serves for Session<I> {
         Session::on_stop(self, hook);
     }
 
-    fn start(self: Arc<Self>, number: usize, channel: Arc<FuseDevice>) -> io::Result<()> {
+    fn start(
+        self: Arc<Self>,
+        number: usize,
+        channel: Arc<FuseDevice>,
+        readers: Arc<Readers>,
+    ) -> io::Result<()> {
         Session::start(&self, number, move |session| {
-            classic::work(session, number, &channel)
+            classic::work(session, number, &channel, &readers)
         })
     }
 
@@ -293,9 +344,18 @@ impl Linked {
         }
         let workers = options.threads.max(1);
         let channels = FuseDevice::channels(self.device, workers, connect::open_device);
+        // Whether reads wait is a property of the channel.
+        let are_own = channels[1..]
+            .iter()
+            .all(|one| !Arc::ptr_eq(one, &channels[0]));
+        let window = match are_own {
+            true => options.poll.window(),
+            false => Duration::ZERO,
+        };
+        let readers = Readers::new(window, Arc::clone(image.messages()));
         Ok(Mounted {
             session: session(image, workers, Waiters::new(workers)),
-            transport: Transport::Classic(channels),
+            transport: Transport::Classic(channels, Arc::new(readers)),
             unmounter: self.unmounter,
             synced: self.synced,
         })
@@ -374,8 +434,8 @@ impl Mounted {
         let Mounted {
             session, transport, ..
         } = self;
-        let channels = match transport {
-            Transport::Classic(channels) => channels,
+        let (channels, readers) = match transport {
+            Transport::Classic(channels, readers) => (channels, readers),
             Transport::Rings(queues) => {
                 queues.0.order(true);
                 Arc::clone(&session).commit_when_idle();
@@ -385,7 +445,7 @@ impl Mounted {
         let mut refused = None;
         let mut started = 0;
         for (number, channel) in channels.into_iter().enumerate() {
-            match Arc::clone(&session).start(number, channel) {
+            match Arc::clone(&session).start(number, channel, Arc::clone(&readers)) {
                 Ok(()) => started += 1,
                 Err(error) => refused = Some(error),
             }
@@ -477,7 +537,7 @@ mod tests {
         };
         assert!(why.contains("not supported"), "{why}");
         let mounted = automatic.unwrap();
-        assert!(matches!(mounted.transport, Transport::Classic(_)));
+        assert!(matches!(mounted.transport, Transport::Classic(..)));
         let unmounter = mounted.unmounter();
         let server = thread::spawn(move || mounted.serve());
         assert_eq!(std::fs::read_dir(path).unwrap().count(), 3);

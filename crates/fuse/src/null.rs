@@ -536,11 +536,11 @@ impl Operations for Null {
 
     fn xattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
         match (ino, name) {
-            (Ino::ROOT, b"lanefs.counters") => {
-                let counted = self.messages.counted();
-                let lines = counted.map(|(name, value)| format!("messages.{name} {value}\n"));
-                Ok(lines.collect::<String>().into_bytes())
-            }
+            (Ino::ROOT, b"lanefs.counters") => Ok(self
+                .messages
+                .counter_lines()
+                .collect::<String>()
+                .into_bytes()),
             _ => Err(Errno::NODATA),
         }
     }

@@ -56,9 +56,7 @@ pub(crate) fn read(
         "counters" => {
             let of_fs = fs.counters().into_iter();
             let of_fs = of_fs.map(|(name, value)| format!("{name} {value}\n"));
-            let of_kernel = messages.counted();
-            let of_kernel = of_kernel.map(|(name, value)| format!("messages.{name} {value}\n"));
-            of_fs.chain(of_kernel).collect()
+            of_fs.chain(messages.counter_lines()).collect()
         }
         one => {
             let found = options.find(|(name, _)| *name == one);

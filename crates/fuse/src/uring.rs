@@ -418,7 +418,7 @@ impl Queue {
         session: &Arc<Session<I>>,
         gate: &QueueGate,
     ) -> io::Result<()> {
-        self.device.read_without_waiting()?;
+        self.device.set_read_waits(false)?;
         self.watch_bell()?;
         let mut events = std::mem::take(&mut self.early);
         events.reserve(self.entries.len() + OTHERS);

@@ -77,6 +77,9 @@ const STOPPED: u8 = b'!';
   noatime, relatime, strictatime, nodiratime, lazytime, nosuid, nodev, noexec, sb=KIB
                        as for mount(8) and ext4
   threads=N            number of threads that answer requests, without io_uring
+  poll=auto|off|US     without io_uring: look for the next request for up to US microseconds before
+                       a thread sleeps, while one client sends many (default off; auto: 50, but not
+                       on one core or with a CPU quota)
   io_uring=auto|on|off take requests over io_uring (default off; auto: if the kernel offers it and
                        threads= is not given)
   inode_cache=SIZE, metadata_cache=SIZE, live_cache=SIZE (default 32M each),
@@ -312,6 +315,7 @@ impl Args {
             (wanted, _) => wanted,
         };
         options.threads = settings.threads.unwrap_or(options.threads);
+        options.poll = settings.poll;
         options.block_device = settings.block_device;
         options.idle_commits = settings.idle_commits;
         options.no_open = settings.no_open;

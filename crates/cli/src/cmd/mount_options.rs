@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fuse::{Access, Fuseblk, IoUring};
+use fuse::{Access, Fuseblk, IoUring, Polling};
 use lanefs::{Atime, DataMode, MountOptions, ReplayPolicy, Synchronous, Variants};
 
 use crate::args::parse_size;
@@ -14,6 +14,8 @@ const USAGE: u8 = 1;
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 /// The longest that an unmount can be let wait, in seconds: a day.
 const DESTROY_TIMEOUT_MAX: u64 = 86_400;
+/// The longest poll that makes sense to ask for, in microseconds.
+const POLL_MAX: u64 = 1000;
 /// The most threads that make sense to ask for.
 const THREADS_MAX: usize = 1024;
 /// Bytes of memory that an inode is reckoned with: some 900, and its share of the table.
@@ -61,6 +63,7 @@ const OPTIONS: &[&str] = &[
     "sb",
     "threads",
     "io_uring",
+    "poll",
     "destroy_timeout",
     "fuseblk",
     "nofuseblk",
@@ -113,6 +116,8 @@ pub struct Settings {
     pub threads: Option<usize>,
     /// Whether requests are taken over io_uring.
     pub io_uring: IoUring,
+    /// Whether a thread looks for the next request before it sleeps.
+    pub poll: Polling,
     /// Whether the kernel is to have a block device for the mount.
     pub block_device: Fuseblk,
     /// Whether to commit when nothing has changed for a moment, where sync(1) does not reach the mount.
@@ -140,6 +145,7 @@ impl Settings {
             access: Access::default(),
             threads: None,
             io_uring: IoUring::default(),
+            poll: Polling::default(),
             block_device: Fuseblk::default(),
             idle_commits: true,
             destroy_timeout: None,
@@ -202,6 +208,7 @@ impl Settings {
                 return Ok(());
             }
             "io_uring" => return self.take_io_uring(value),
+            "poll" => return self.take_poll(value),
             "destroy_timeout" => return self.take_destroy_timeout(value),
             "no_open" => self.no_open = true,
             "check" | "nocheck" => self.checks = name == "check",
@@ -266,6 +273,21 @@ impl Settings {
             "on" => IoUring::On,
             "off" => IoUring::Off,
             _ => return Err(wrong(format!("io_uring={value}: expected auto, on or off"))),
+        };
+        Ok(())
+    }
+
+    fn take_poll(&mut self, value: Option<&str>) -> Result<(), Failure> {
+        let value = value.unwrap_or_default();
+        self.poll = match (value, value.parse()) {
+            ("auto", _) => Polling::Auto,
+            ("off", _) => Polling::Off,
+            (_, Ok(time @ 1..=POLL_MAX)) => Polling::Most(Duration::from_micros(time)),
+            _ => {
+                return Err(wrong(format!(
+                    "poll={value}: expected auto, off, or 1 to {POLL_MAX} microseconds"
+                )));
+            }
         };
         Ok(())
     }
@@ -458,6 +480,10 @@ mod tests {
             "commit=soon",
             "commit=99999999999",
             "io_uring=yes",
+            "poll=no",
+            "poll=0",
+            "poll",
+            "poll=1001",
             "io_uring",
             "commit",
             "threads=0",

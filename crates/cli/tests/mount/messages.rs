@@ -7,12 +7,14 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::served::{Served, can_mount, image};
 
 /// How often each operation is done.
 const COUNT: usize = 100;
+/// How long a server may take until it polls.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of each file.
 const BYTES: usize = 10_240;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/mount.md");
@@ -130,14 +132,17 @@ fn each(dir: &Path, mut work: impl FnMut(&Path)) {
 
 /// What was sent since the mount, by kind. Asking is one GETXATTR, and sometimes another message.
 fn sent(root: &Path) -> BTreeMap<String, u64> {
+    counted(root, "messages.")
+}
+
+/// What was counted since the mount, by the rest of its name.
+fn counted(root: &Path, prefix: &str) -> BTreeMap<String, u64> {
     let mut value = vec![0; 1 << 16];
     let len = rustix::fs::getxattr(root, "lanefs.counters", &mut value[..]).unwrap();
     let text = std::str::from_utf8(&value[..len]).unwrap();
-    let messages = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("messages."));
-    let messages = messages.filter_map(|line| line.split_once(' '));
-    messages
+    let lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
+    let counted = lines.filter_map(|line| line.split_once(' '));
+    counted
         .map(|(name, count)| (name.to_owned(), count.parse().unwrap()))
         .collect()
 }
@@ -288,6 +293,9 @@ fn a_mount_that_nobody_uses_does_nothing() {
         fs::create_dir(served.path().join("d")).unwrap();
         fs::write(served.path().join("d/f"), [1; 100_000]).unwrap();
         fs::remove_file(served.path().join("d/f")).unwrap();
+        if options.contains("poll=") {
+            ask_until_polled(&served);
+        }
         // Two commit intervals, in which all is committed and the threads fall asleep.
         std::thread::sleep(Duration::from_secs(11));
         assert_idle(&served, options);
@@ -315,7 +323,47 @@ fn a_mount_that_nobody_uses_does_nothing() {
     std::thread::scope(|scope| {
         scope.spawn(|| idle("a.img", "commit=1"));
         scope.spawn(|| idle("b.img", "nofuseblk"));
+        scope.spawn(|| idle("c.img", "commit=1,poll=1000"));
     });
+}
+
+/// Sends requests one after the other until the server has found some by polling.
+fn ask_until_polled(served: &Served) {
+    let begin = Instant::now();
+    while counted(served.path(), "polling.")["hits"] < 10 {
+        assert!(begin.elapsed() < PATIENCE, "never polled");
+        for _ in 0..200 {
+            let path = served.path().join("d/p");
+            drop(File::create_new(&path).unwrap());
+            fs::remove_file(&path).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_server_polls_only_if_its_options_allow_that() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", 24 << 20, &[]);
+    for options in ["poll=1000", "poll=1000,threads=1", "poll=off"] {
+        let served = Served::start(&image, options);
+        fs::create_dir(served.path().join("d")).unwrap();
+        if options == "poll=off" {
+            for number in 0..500 {
+                let path = served.path().join(format!("d/f{number}"));
+                fs::write(&path, "a").unwrap();
+            }
+            let polls = counted(served.path(), "polling.");
+            assert!(polls.values().all(|count| *count == 0), "{polls:?}");
+        } else {
+            ask_until_polled(&served);
+        }
+        fs::remove_dir_all(served.path().join("d")).unwrap();
+        served.unmount();
+    }
+    testkit::e2fsck(&image);
 }
 
 #[test]

@@ -178,7 +178,7 @@ fn requests_from_the_device_are_answered_in_full_by_a_queue() {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (ours, kernel) = pair.unwrap();
     let mut queue = queue(ours);
-    queue.device.read_without_waiting().unwrap();
+    queue.device.set_read_waits(false).unwrap();
     let session = session();
     let mut ask = |opcode, node, arguments: &[u8]| {
         let header = abi::InHeader {

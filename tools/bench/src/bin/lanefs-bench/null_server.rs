@@ -1,8 +1,9 @@
 //! `lanefs-bench null-server`: a server without an image at a directory, until it is unmounted.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use fuse::{Access, Fuseblk, IoUring, NullTree, Options};
+use fuse::{Access, Fuseblk, IoUring, NullTree, Options, Polling};
 
 use crate::failure::RunFailure;
 
@@ -18,7 +19,7 @@ pub const NAME: &str = "null-server";
 pub struct Args {
     /// The directory
     directory: PathBuf,
-    /// default_permissions, no_open, io_uring=on|off|auto, separated by commas
+    /// default_permissions, no_open, io_uring=on|off|auto, poll=auto|off|US, separated by commas
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<MountOption>,
     /// Threads that read /dev/fuse
@@ -38,6 +39,7 @@ enum MountOption {
     DefaultPermissions,
     NoOpen,
     IoUring(IoUring),
+    Poll(Polling),
 }
 
 impl std::str::FromStr for MountOption {
@@ -50,7 +52,17 @@ impl std::str::FromStr for MountOption {
             "io_uring=on" => MountOption::IoUring(IoUring::On),
             "io_uring=auto" => MountOption::IoUring(IoUring::Auto),
             "io_uring=off" => MountOption::IoUring(IoUring::Off),
-            _ => return Err("there are default_permissions, no_open, io_uring=on|auto|off".into()),
+            "poll=auto" => MountOption::Poll(Polling::Auto),
+            "poll=off" => MountOption::Poll(Polling::Off),
+            _ => {
+                let time = word
+                    .strip_prefix("poll=")
+                    .and_then(|time| time.parse().ok());
+                let time = time.ok_or(
+                    "there are default_permissions, no_open, io_uring=on|auto|off, poll=auto|off|US",
+                )?;
+                MountOption::Poll(Polling::Most(Duration::from_micros(time)))
+            }
         })
     }
 }
@@ -74,6 +86,7 @@ impl Args {
                 MountOption::DefaultPermissions => options.access.default_permissions = true,
                 MountOption::NoOpen => options.no_open = true,
                 MountOption::IoUring(wanted) => options.io_uring = wanted,
+                MountOption::Poll(wanted) => options.poll = wanted,
             }
         }
         let mounted = fuse::mount_null(&self.directory, &options, tree);

@@ -1,0 +1,229 @@
+//! Workers that take turns at a source of the tests' own, under schedules: whatever a request waits for, another one is
+//! taken, and none is lost.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+use sync::schedule::{self, SchedulePlan};
+use sync::thread;
+
+use super::*;
+
+const WORKERS: usize = 4;
+/// Long beside the time that a schedule lets pass between two requests of a client.
+const WINDOW: Duration = Duration::from_millis(1);
+const SEEDS: u64 = 60;
+/// Far more turns than a run needs in which no thread ticks for nothing.
+const POINTS: u64 = 60_000;
+
+/// What a client asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    Quick,
+    /// Answered once this many requests were.
+    After(u64, Pace),
+}
+
+/// The kernel's side of a connection.
+struct Connection {
+    /// [leaf]
+    queue: Mutex<Queue>,
+    /// A request has come, or the end.
+    came: Condvar,
+    /// A request was answered.
+    went: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    requests: VecDeque<Asked>,
+    asked: u64,
+    answered: u64,
+    clients: usize,
+}
+
+impl Connection {
+    fn new(clients: usize) -> Connection {
+        Connection {
+            queue: Mutex::new(
+                Rank::Leaf,
+                Queue {
+                    clients,
+                    ..Queue::default()
+                },
+            ),
+            came: Condvar::new(),
+            went: Condvar::new(),
+        }
+    }
+
+    /// Sends a request, and waits until as many requests are answered as were sent by then.
+    fn ask(&self, what: Asked) {
+        let mut queue = self.queue.lock();
+        queue.requests.push_back(what);
+        queue.asked += 1;
+        let wanted = queue.asked;
+        self.came.notify_one();
+        while queue.answered < wanted {
+            self.went.wait(&mut queue);
+        }
+    }
+
+    /// A client ends; with the last of them the connection does.
+    fn leave(&self) {
+        self.queue.lock().clients -= 1;
+        self.came.notify_all();
+    }
+
+    /// Answers a request, once what it waits for has come.
+    fn answer(&self, what: Asked) {
+        let mut queue = self.queue.lock();
+        if let Asked::After(count, _) = what {
+            while queue.answered < count {
+                self.went.wait(&mut queue);
+            }
+        }
+        queue.answered += 1;
+        self.went.notify_all();
+    }
+}
+
+/// A worker's channel.
+struct Channel<'c> {
+    connection: &'c Connection,
+    waits: Cell<bool>,
+    taken: Cell<Option<Asked>>,
+}
+
+impl Channel<'_> {
+    fn take(&self, queue: &mut Queue, buf: &mut [u8]) -> Option<usize> {
+        let request = queue.requests.pop_front()?;
+        self.taken.set(Some(request));
+        buf[0] = 1;
+        Some(1)
+    }
+}
+
+impl RequestSource for Channel<'_> {
+    fn wait(&self, buf: &mut [u8]) -> io::Result<Option<usize>> {
+        assert!(self.waits.get());
+        let mut queue = self.connection.queue.lock();
+        while queue.requests.is_empty() && queue.clients > 0 {
+            self.connection.came.wait(&mut queue);
+        }
+        Ok(self.take(&mut queue, buf))
+    }
+
+    fn look(&self, buf: &mut [u8]) -> io::Result<Option<usize>> {
+        assert!(!self.waits.get());
+        Ok(self.take(&mut self.connection.queue.lock(), buf))
+    }
+
+    fn set_waiting(&self, waits: bool) -> io::Result<()> {
+        self.waits.set(waits);
+        Ok(())
+    }
+}
+
+fn work(readers: &Readers, number: usize, connection: &Connection) {
+    let channel = Channel {
+        connection,
+        waits: Cell::new(true),
+        taken: Cell::new(None),
+    };
+    let mut place = readers.place(number);
+    let mut buf = [0; 1];
+    while place.next(&channel, &mut buf).unwrap().is_some() {
+        let what = channel.taken.take().unwrap();
+        place.set_pace(match what {
+            Asked::Quick => Pace::Awaited,
+            Asked::After(_, pace) => pace,
+        });
+        connection.answer(what);
+    }
+}
+
+/// Runs workers and clients under a schedule; returns how many polls found a request.
+fn run(seed: u64, clients: &[&(dyn Fn(&Connection) + Sync)]) -> u64 {
+    let plan = SchedulePlan {
+        seed,
+        points: POINTS,
+    };
+    let hits = || {
+        let messages = Arc::new(Messages::default());
+        let readers = Readers::new(WINDOW, Arc::clone(&messages));
+        let connection = Connection::new(clients.len());
+        thread::workers(WORKERS + clients.len(), |number| {
+            match number.checked_sub(WORKERS) {
+                None => work(&readers, number, &connection),
+                Some(client) => {
+                    clients[client](&connection);
+                    connection.leave();
+                }
+            }
+        });
+        let lines: Vec<String> = messages.counter_lines().collect();
+        let hits = lines
+            .iter()
+            .find_map(|line| line.strip_prefix("polling.hits "));
+        hits.unwrap().trim().parse().unwrap()
+    };
+    let (hits, _) = schedule::run(plan, hits).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    hits
+}
+
+fn ask(connection: &Connection, times: u64) {
+    for _ in 0..times {
+        connection.ask(Asked::Quick);
+    }
+}
+
+#[test]
+fn one_client_is_polled_for() {
+    let often = |connection: &Connection| ask(connection, 2 * STREAK);
+    let hits: u64 = (0..SEEDS).map(|seed| run(seed, &[&often])).sum();
+    assert!(hits > SEEDS, "{hits}");
+}
+
+#[test]
+fn whatever_a_request_waits_for_the_next_one_is_taken() {
+    for pace in [Pace::Awaited, Pace::Slow, Pace::Unawaited] {
+        for seed in 0..SEEDS {
+            // Around the moment when one worker begins to read alone.
+            let before = STREAK - 2 + seed % 8;
+            // The first client's last request waits for one of the second client.
+            let late = |connection: &Connection| {
+                ask(connection, before);
+                connection.ask(Asked::After(before + 1, pace));
+            };
+            let later = |connection: &Connection| {
+                while connection.queue.lock().asked <= before {
+                    thread::sleep(Duration::from_micros(300));
+                }
+                connection.ask(Asked::Quick);
+            };
+            run(seed, &[&late, &later]);
+        }
+    }
+}
+
+#[test]
+fn many_clients_are_answered() {
+    let often = |connection: &Connection| ask(connection, 2 * STREAK);
+    for seed in 0..SEEDS {
+        run(seed, &[&often, &often, &often]);
+    }
+}
+
+#[test]
+fn a_mount_that_nobody_uses_wakes_no_thread() {
+    for seed in 0..SEEDS / 4 {
+        let rest = |connection: &Connection| {
+            ask(connection, STREAK + seed % 8);
+            // With a tick every two milliseconds the run would take more turns than it may.
+            thread::sleep(Duration::from_secs(600));
+            connection.ask(Asked::Quick);
+        };
+        run(seed, &[&rest]);
+    }
+}
