@@ -483,7 +483,7 @@ mod tests {
     #[test]
     fn a_file_that_can_not_have_its_size_is_not_left() {
         let path = Scratch::new("beyond");
-        assert!(FileDevice::create_new(&path.0, i64::MAX as u64).is_err());
+        assert!(FileDevice::create_new(&path.0, u64::MAX).is_err());
         assert!(!path.0.exists());
         drop(FileDevice::create_new(&path.0, 10).unwrap());
         assert!(FileDevice::create_new(&path.0, 10).is_err());

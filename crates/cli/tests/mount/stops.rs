@@ -245,8 +245,9 @@ fn a_disk_that_fails_to_write_stops_the_mount_which_says_so() {
 const BACKGROUND: &str = "
 set -e
 mount --make-rprivate /
-mkdir $T/dev $T/disk $T/mnt
+mkdir -p $T/dev/shm $T/disk $T/mnt
 for name in fuse null urandom zero; do touch $T/dev/$name; mount --bind /dev/$name $T/dev/$name; done
+mount --bind /dev/shm $T/dev/shm
 mount --rbind $T/dev /dev
 mount -t tmpfs -o size=24M tmpfs $T/disk
 python3 -c 'import socket, sys
