@@ -1,7 +1,7 @@
 //! Images with a single fault that e2fsck names: `check` finds it, and after a repair both find nothing.
 
 use lanefs_check::problem::Code;
-use ondisk::{Flags, Inode};
+use ondisk::{FileType, Flags, Inode};
 
 use crate::mended::{Damaged, mended, seed};
 use crate::{check, e2fsck, shown};
@@ -122,4 +122,19 @@ fn a_cluster_of_a_file_in_two_clusters_is_found_and_mended() {
         0x01_0074,
         "split cluster",
     );
+}
+
+#[test]
+fn junk_in_place_of_a_deleted_inode_has_a_checksum_as_e2fsck_reckons_it() {
+    for name in ["default-1k", "default-4k"] {
+        let mut damaged = Damaged::new(seed(name));
+        let ino = inodes(&damaged, |inode| {
+            inode.file_type() == Some(FileType::Regular)
+        })[1];
+        let slot = damaged.slot(ino);
+        // Its extra fields would reach far beyond the slot.
+        damaged.bytes[slot.clone()].fill(0xE1);
+        damaged.bytes[slot.start + 0x1A..slot.start + 0x1C].fill(0);
+        assert_found_and_mended(&damaged, Code::InodeChecksum, 0x01_0068, name);
+    }
 }
