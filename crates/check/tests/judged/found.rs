@@ -49,7 +49,7 @@ impl Made {
     }
 
     /// What debugfs prints for a command.
-    fn asked(&self, command: &str) -> String {
+    pub fn asked(&self, command: &str) -> String {
         let output = testkit::debugfs(&["-R", command, self.image().to_str().unwrap()]);
         String::from_utf8(output.stdout).unwrap()
     }

@@ -12,6 +12,7 @@ use sync::atomic::AtomicBool;
 mod ahead;
 mod classes;
 mod found;
+mod half;
 mod hostile;
 mod made;
 mod mended;

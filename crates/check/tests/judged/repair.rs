@@ -69,7 +69,7 @@ pub fn written(bytes: &[u8], writes: &WriteSet) -> Vec<u8> {
 }
 
 /// Repairs with e2fsck -y; none where it does not end well.
-fn e2fsck_yes(bytes: &[u8]) -> Option<Vec<u8>> {
+pub fn e2fsck_yes(bytes: &[u8]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     testkit::write_image(&path, bytes);
@@ -107,7 +107,7 @@ pub fn files(bytes: &[u8]) -> BTreeMap<u32, Vec<u8>> {
 }
 
 /// How many pieces of the files are as they were, pieces of zeros aside.
-fn kept(original: &BTreeMap<u32, Vec<u8>>, image: &[u8]) -> usize {
+pub fn kept(original: &BTreeMap<u32, Vec<u8>>, image: &[u8]) -> usize {
     let found = files(image);
     let mut kept = 0;
     for (ino, contents) in original {
