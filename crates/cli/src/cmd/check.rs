@@ -21,6 +21,7 @@ use crate::interrupt;
 use crate::json;
 use crate::open::{cannot_open, open_for};
 
+mod passes;
 mod repair;
 
 /// fsck(8): errors were repaired.
@@ -82,6 +83,9 @@ pub struct CheckArgs {
     /// Print JSON (version 1)
     #[arg(long)]
     json: bool,
+    /// Draw which thread worked on which pass, and when, to an SVG file
+    #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["preen", "yes"])]
+    passes: Option<PathBuf>,
 }
 
 impl CheckArgs {
@@ -108,6 +112,8 @@ impl CheckArgs {
             Some(block) => Some(self.superblock_in(&*device, block)?),
             None => self.place.superblock,
         };
+        let passes = self.passes.as_deref().map(passes::Passes::begin);
+        let add = |span| passes.iter().for_each(|passes| passes.add(span));
         let options = Options {
             threads: self.threads,
             memory: self.memory,
@@ -115,7 +121,7 @@ impl CheckArgs {
             is_replayed: false,
             cancelled: &cancelled,
             progress: &|it| progress.show(it),
-            trace: None,
+            trace: passes.is_some().then_some(&add),
         };
         let checked = lanefs::check::check(&device, journal, &options);
         progress.finish();
@@ -127,6 +133,7 @@ impl CheckArgs {
             let failure = Failure::new(error).at(self.image.display());
             failure.status(status)
         })?;
+        passes.map_or(Ok(()), |passes| passes.save(&self.image))?;
         self.print(context, &report, is_in_use)?;
         let left = if report.is_clean() { 0 } else { LEFT };
         let is_elsewhere = report.counts.contains_key(&Code::JournalExternal);

@@ -43,6 +43,29 @@ fn a_clean_image_is_0_and_its_last_line_is_that_of_e2fsck() {
     );
 }
 
+#[test]
+fn the_passes_are_drawn_for_each_thread() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let picture = fixture.image.with_extension("svg");
+    let options = ["--threads", "2", "--passes", picture.to_str().unwrap()];
+    let output = check(&options, &fixture.image);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let picture = fs::read_to_string(picture).unwrap();
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+    for words in [
+        "thread 0",
+        "inodes: ",
+        "directories: ",
+        "connectivity: ",
+        "link counts: ",
+        "bitmaps and counts: ",
+    ] {
+        assert!(picture.contains(words), "{words}: {picture}");
+    }
+}
+
 /// The superblock of each of these images is marked clean.
 #[test]
 fn a_clean_mark_counts_only_on_a_whole_image_with_whole_descriptors() {
