@@ -208,6 +208,33 @@ fn whatever_a_request_waits_for_the_next_one_is_taken() {
 }
 
 #[test]
+fn when_all_readers_are_busy_a_parked_worker_reads() {
+    const BUSY: u64 = WORKERS as u64 - 1;
+    for seed in 0..SEEDS {
+        let before = STREAK - 2 + seed % 8;
+        let is_asked = |connection: &Connection, count: u64| {
+            while connection.queue.lock().asked < count {
+                thread::sleep(Duration::from_micros(300));
+            }
+        };
+        // These keep all workers but one busy until the last client's request is answered.
+        let first = |connection: &Connection| {
+            ask(connection, before);
+            connection.ask(Asked::After(before + 1, Pace::Awaited));
+        };
+        let other = |connection: &Connection| {
+            is_asked(connection, before + 1);
+            connection.ask(Asked::After(before + 1, Pace::Slow));
+        };
+        let last = |connection: &Connection| {
+            is_asked(connection, before + BUSY);
+            connection.ask(Asked::Quick);
+        };
+        run(seed, &[&first, &other, &other, &last]);
+    }
+}
+
+#[test]
 fn many_clients_are_answered() {
     let often = |connection: &Connection| ask(connection, 2 * STREAK);
     for seed in 0..SEEDS {
