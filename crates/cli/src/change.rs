@@ -111,6 +111,7 @@ pub fn with_image(
         (work(&editing), editing.is_kept.get())
     };
     if done.is_err() && !is_kept && held.is_untouched() {
+        fs.abandon();
         return done;
     }
     let failed = |error: lanefs::Error| Failure::new(error).at(image.display());

@@ -39,7 +39,7 @@ use crate::limits;
 use crate::sb::{self, OpenVolume};
 
 pub(crate) use draft::{DirDraft, PreparedNames, is_empty};
-pub use list::{ListedEntry, ReadDir};
+pub use list::{DirListing, ListedEntry};
 pub(crate) use search::{FoundRecord, NameHint, glance, lookup_in, see};
 pub(crate) use slot::find_slot;
 

@@ -113,6 +113,9 @@ pub enum Error {
     /// The file system is open for reading only.
     #[error("the file system is open for reading only")]
     ReadOnly,
+    /// The file system was closed while others still had it open.
+    #[error("the file system was closed, so nothing is changed any more")]
+    Closed,
     /// The journal was aborted before, and this is why: nothing is changed any more.
     #[error("{0}, so nothing is changed any more")]
     Stopped(journal::JournalError),

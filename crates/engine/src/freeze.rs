@@ -8,7 +8,8 @@
 //!
 //! Freezing and thawing take their time, and do so one after the other: who comes while another closes or opens the
 //! gate waits until that is over ([`State::Turning`]). So does who takes the last of what there is, and must be sure
-//! that nobody else is in a change ([`Gate::enter_alone`]).
+//! that nobody else is in a change ([`Gate::enter_alone`]). A gate that is retired stays closed for good: a change that
+//! would begin is refused instead of waiting.
 
 use std::marker::PhantomData;
 
@@ -26,6 +27,8 @@ enum State {
     /// Someone closes or opens it, and does what belongs to that.
     Turning,
     Closed,
+    /// As closed, for good.
+    Retired,
 }
 
 /// The gate.
@@ -82,21 +85,25 @@ impl Gate {
         }
     }
 
-    /// Begins a change; waits while the gate is closed. Nothing is locked, unless the thread is within a change.
-    pub(crate) fn enter(&self) -> Entered<'_> {
+    /// Begins a change; waits while the gate is closed. `None` if it is retired. Nothing is locked, unless the thread
+    /// is within a change.
+    pub(crate) fn enter(&self) -> Option<Entered<'_>> {
         let count = self.changes.mine();
         // Relaxed: only this thread writes its count.
         let before = count.load(Ordering::Relaxed);
         loop {
             if self.is_in(count, before) {
-                return Entered {
+                return Some(Entered {
                     count,
                     not_send: PhantomData,
-                };
+                });
             }
             let mut state = self.state.lock();
             // Acquire: pairs with the Release in `open`.
             while self.is_closed.load(Ordering::Acquire) {
+                if *state == State::Retired {
+                    return None;
+                }
                 self.turned.wait(&mut state);
             }
         }
@@ -137,7 +144,7 @@ impl Gate {
         while *state == State::Turning {
             self.turned.wait(&mut state);
         }
-        if *state == already {
+        if *state == already || *state == State::Retired {
             return false;
         }
         *state = State::Turning;
@@ -168,7 +175,8 @@ impl Gate {
     }
 
     /// Begins a change when no other is under way, and keeps others from beginning; waits while the gate is closed.
-    /// Nothing is locked. Nothing for a thread that is within a change: it would wait for itself.
+    /// Nothing is locked. `None` for a thread that is within a change, as it would wait for itself, and if the gate is
+    /// retired.
     pub(crate) fn enter_alone(&self) -> Option<Alone<'_>> {
         let count = self.changes.mine();
         // Relaxed: only this thread writes its count.
@@ -177,7 +185,7 @@ impl Gate {
         }
         while !self.close() {
             // Frozen: until it is thawed.
-            drop(self.enter());
+            drop(self.enter()?);
         }
         // Relaxed: nobody else looks at it before the gate is open.
         count.store(1, Ordering::Relaxed);
@@ -194,6 +202,24 @@ impl Gate {
     pub(crate) fn shut(&self) {
         *self.state.lock() = State::Closed;
         self.turned.notify_all();
+    }
+
+    /// A closed gate is never opened again. Whether it was closed.
+    pub(crate) fn retire(&self) -> bool {
+        let mut state = self.state.lock();
+        if matches!(*state, State::Closed | State::Retired) {
+            *state = State::Retired;
+        }
+        let is_retired = *state == State::Retired;
+        drop(state);
+        self.turned.notify_all();
+        is_retired
+    }
+
+    /// Whether it is retired.
+    pub(crate) fn is_retired(&self) -> bool {
+        // Relaxed: a closed gate is only looked at more closely.
+        self.is_closed.load(Ordering::Relaxed) && *self.state.lock() == State::Retired
     }
 
     /// Whether the gate was closed, and is the caller's to open.
@@ -225,8 +251,8 @@ mod tests {
                 scope.spawn(|| {
                     // Relaxed: a flag to end the test.
                     while !stop.load(Ordering::Relaxed) {
-                        let _outer = gate.enter();
-                        let _inner = gate.enter();
+                        let _outer = gate.enter().unwrap();
+                        let _inner = gate.enter().unwrap();
                         // Relaxed: the gate orders it.
                         under_way.fetch_add(1, Ordering::Relaxed);
                         sync::thread::yield_now();
@@ -255,6 +281,24 @@ mod tests {
     }
 
     #[test]
+    fn a_retired_gate_refuses_those_who_wait_and_those_who_come() {
+        let gate = Gate::new();
+        assert!(!gate.retire(), "it is open");
+        assert!(gate.close());
+        gate.shut();
+        sync::thread::scope(|scope| {
+            let waiting = scope.spawn(|| gate.enter().is_none());
+            sync::thread::yield_now();
+            assert!(gate.retire());
+            assert!(waiting.join().unwrap());
+        });
+        assert!(gate.is_retired() && gate.retire());
+        assert!(gate.enter().is_none() && gate.try_enter().is_none());
+        assert!(gate.enter_alone().is_none());
+        assert!(!gate.close() && !gate.unlock());
+    }
+
+    #[test]
     fn who_is_alone_is_so_also_beside_others_who_want_to_be_and_who_freeze() {
         let gate = Gate::new();
         let under_way = AtomicU64::new(0);
@@ -263,7 +307,7 @@ mod tests {
                 let (gate, under_way) = (&gate, &under_way);
                 scope.spawn(move || {
                     for turn in 0..300 {
-                        let change = gate.enter();
+                        let change = gate.enter().unwrap();
                         assert!(gate.enter_alone().is_none());
                         // Relaxed: the gate orders it; here and below.
                         under_way.fetch_add(1, Ordering::Relaxed);

@@ -22,12 +22,12 @@ use ondisk::{Flags, Geometry, Ino, Superblock, Timestamp};
 use sync::Arc;
 
 use attendant::Attendant;
-pub use inode::{InodeRef, Metadata};
+pub use inode::{FoundInode, InodeRef, Metadata};
 pub use statfs::StatFs;
 
 use crate::attr::{self, SetAttributes};
 use crate::data::{self, Allocate};
-use crate::dir::{self, ReadDir};
+use crate::dir::{self, DirListing};
 use crate::error::Error;
 use crate::extent::Mappings;
 use crate::freeze::Entered;
@@ -57,7 +57,9 @@ impl Drop for InodeFs {
         if let Ok(writing) = self.mounted.volume().writing() {
             // Its threads may wait for a thaw.
             writing.journal.thaw();
-            writing.gate.open();
+            if !writing.gate.is_retired() {
+                writing.gate.open();
+            }
         }
         if let Some(reaper) = self.reaper.take() {
             // If it panicked, that was said where it happened; what it had not done is among the orphans.
@@ -137,7 +139,11 @@ impl InodeFs {
         operation: impl FnMut(&MountedFs) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let writing = self.mounted.volume().writing()?;
-        let _alone = writing.gate.enter_alone().ok_or(Error::NoSpace)?;
+        let _alone = match writing.gate.enter_alone() {
+            Some(alone) => alone,
+            None if writing.gate.is_retired() => return Err(Error::Closed),
+            None => return Err(Error::NoSpace),
+        };
         writing.journal.check().map_err(Error::Stopped)?;
         reap::with_room(&self.mounted, operation)?.ok_or(Error::NoSpace)
     }
@@ -355,6 +361,14 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::sync`].
     pub fn close(mut self) -> Result<(), Error> {
+        self.close_in_place()
+    }
+
+    /// As [`InodeFs::close`], for an owner that can't give the value away. Only dropping it may follow.
+    ///
+    /// # Errors
+    /// As [`InodeFs::close`].
+    pub fn close_in_place(&mut self) -> Result<(), Error> {
         if self.mounted.volume().is_writable() {
             mount::thaw(&self.mounted)?;
             attr::write_lazy(&self.mounted)?;
@@ -363,6 +377,26 @@ impl InodeFs {
             mount::unmount(&self.mounted)?;
         }
         Ok(())
+    }
+
+    /// As [`InodeFs::close`], while other threads still have it: their changes fail with `Closed` from then on, and
+    /// their reads go on. Waits for the changes that are under way. Files without names that are held stay, and are
+    /// deleted when the image is opened next.
+    ///
+    /// # Errors
+    /// As [`InodeFs::sync`]; then nothing is closed.
+    pub fn retire(&self) -> Result<(), Error> {
+        match self.mounted.volume().is_writable() {
+            true => mount::retire(&self.mounted),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether it was closed by [`InodeFs::retire`].
+    #[must_use]
+    pub fn is_retired(&self) -> bool {
+        let writing = self.mounted.volume().writing();
+        writing.is_ok_and(|writing| writing.gate.is_retired())
     }
 
     /// Waits for the changes that are under way, writes everything home, and lets no other change begin until
@@ -422,7 +456,7 @@ impl InodeFs {
     /// Begins a change: none is under way while the file system is frozen, or begins once its journal is aborted.
     fn enter(&self) -> Result<Entered<'_>, Error> {
         let writing = self.mounted.volume().writing()?;
-        let entered = writing.gate.enter();
+        let entered = writing.gate.enter().ok_or(Error::Closed)?;
         writing.journal.check().map_err(Error::Stopped)?;
         Ok(entered)
     }
@@ -539,7 +573,7 @@ impl InodeFs {
     ///
     /// # Errors
     /// `NotDirectory`; as [`InodeFs::inode`]. What is broken further down, the iterator says.
-    pub fn read_dir(&self, directory: Ino) -> Result<ReadDir<'_>, Error> {
+    pub fn read_dir(&self, directory: Ino) -> Result<DirListing<'_>, Error> {
         self.read_dir_from(directory, 0)
     }
 
@@ -547,8 +581,8 @@ impl InodeFs {
     ///
     /// # Errors
     /// As [`InodeFs::read_dir`].
-    pub fn read_dir_from(&self, directory: Ino, cookie: u64) -> Result<ReadDir<'_>, Error> {
-        let entries = ReadDir::of(&self.mounted, directory, cookie)?;
+    pub fn read_dir_from(&self, directory: Ino, cookie: u64) -> Result<DirListing<'_>, Error> {
+        let entries = DirListing::of(&self.mounted, directory, cookie)?;
         attr::accessed(&self.mounted, directory);
         Ok(entries)
     }
@@ -560,7 +594,16 @@ impl InodeFs {
     /// As [`InodeFs::lookup`] and [`InodeFs::read_link`]; `TooManyLinks` after 40 of them; `NameTooLong` for a path of
     /// 4096 bytes.
     pub fn resolve(&self, path: &[u8], follow_last: bool) -> Result<Ino, Error> {
-        self.noting(namei::resolve(&self.mounted, path, follow_last))
+        self.resolve_in(Ino::ROOT, path, follow_last)
+    }
+
+    /// As [`InodeFs::resolve`], as if `root` were the root directory: a path does not lead out of it, neither by `..`
+    /// nor by a symbolic link. If others move directories out of it meanwhile, `..` of those does.
+    ///
+    /// # Errors
+    /// As [`InodeFs::resolve`].
+    pub fn resolve_in(&self, root: Ino, path: &[u8], follow_last: bool) -> Result<Ino, Error> {
+        self.noting(namei::resolve(&self.mounted, root, path, follow_last))
     }
 
     /// The target of a symbolic link.

@@ -40,10 +40,10 @@ mod xattr;
 
 pub use attr::{SetAttributes, SetTime};
 pub use data::Allocate;
-pub use dir::{ListedEntry, ReadDir};
+pub use dir::{DirListing, ListedEntry};
 pub use error::Error;
 pub use extent::{Mapping, Mappings};
-pub use fs::{InodeFs, InodeRef, Metadata, StatFs};
+pub use fs::{FoundInode, InodeFs, InodeRef, Metadata, StatFs};
 pub use jbd2::recovery::{Error as RecoveryError, ReplayReport as RecoveryReport};
 pub use journal::JournalStatistics;
 #[doc(hidden)]

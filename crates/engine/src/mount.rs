@@ -428,6 +428,21 @@ pub(crate) fn freeze(mounted: &MountedFs) -> Result<(), Error> {
     frozen
 }
 
+/// Leaves a clean image, as [`freeze`], and refuses every change from then on; reads go on. Once more does nothing.
+pub(crate) fn retire(mounted: &MountedFs) -> Result<(), Error> {
+    let writing = mounted.volume().writing()?;
+    // Another thread may thaw in between.
+    loop {
+        freeze(mounted)?;
+        if writing.gate.retire() {
+            break;
+        }
+    }
+    // A sync waits for a thaw. It finds nothing to write: no change has begun since.
+    writing.journal.thaw();
+    Ok(())
+}
+
 /// Lets changes begin again; does nothing if they may.
 pub(crate) fn thaw(mounted: &MountedFs) -> Result<(), Error> {
     let writing = mounted.volume().writing()?;

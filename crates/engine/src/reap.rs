@@ -233,7 +233,10 @@ pub(crate) fn drain(mounted: &MountedFs) {
 pub(crate) fn serve(mounted: &MountedFs) {
     while let (true, Ok(writing)) = (mounted.doomed().wait(), mounted.volume().writing()) {
         // Before the inode counts as being deleted: who freezes waits until none is.
-        let _change = writing.gate.enter();
+        let Some(_change) = writing.gate.enter() else {
+            // Closed: what is left are orphans.
+            return;
+        };
         // Frozen until it was dropped, the file system stays as it is.
         if mounted.doomed().is_served()
             && let Some(doomed) = mounted.doomed().take()

@@ -175,7 +175,7 @@ trait Serves: Send + Sync {
         readers: Arc<Readers>,
     ) -> io::Result<()>;
     fn commit_when_idle(self: Arc<Self>);
-    fn await_workers(&self);
+    fn abandon(&self);
     fn end(&self) -> Result<(), ServeError>;
 }
 
@@ -199,8 +199,10 @@ impl<I: ServedFs> Serves for Session<I> {
         Session::commit_when_idle(&self);
     }
 
-    fn await_workers(&self) {
-        Session::await_workers(self);
+    fn abandon(&self) {
+        if let Some(image) = self.dissolve() {
+            image.abandon();
+        }
     }
 
     fn end(&self) -> Result<(), ServeError> {
@@ -413,7 +415,7 @@ impl Mounted {
         } = self;
         // An unmount waits for the server as long as that has a connection.
         drop(transport);
-        session.await_workers();
+        session.abandon();
         drop(session);
         unmounter.detach()
     }

@@ -297,6 +297,8 @@ impl ServedFs for Null {
     fn close(self) -> Result<(), lanefs::Error> {
         Ok(())
     }
+
+    fn abandon(self) {}
 }
 
 impl Operations for Null {

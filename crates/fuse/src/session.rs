@@ -36,6 +36,8 @@ pub(crate) trait ServedFs: Operations {
     fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>);
     /// Closes it. No request comes after this.
     fn close(self) -> Result<(), lanefs::Error>;
+    /// Drops it, and writes nothing. No request comes after this.
+    fn abandon(self);
 }
 
 /// A worker's share of the image; `None` once the mount has ended.
@@ -160,7 +162,7 @@ impl<I: ServedFs> Session<I> {
     }
 
     /// Waits until all workers have ended.
-    pub(crate) fn await_workers(&self) {
+    fn await_workers(&self) {
         let mut state = self.state.lock();
         while state.working > 0 {
             self.moved.wait(&mut state);

@@ -165,6 +165,10 @@ impl ServedFs for MountedImage {
     fn close(self) -> Result<(), lanefs::Error> {
         self.into_fs().close()
     }
+
+    fn abandon(self) {
+        self.into_fs().abandon();
+    }
 }
 
 impl Operations for MountedImage {

@@ -7,6 +7,7 @@ use std::path::Path;
 use device::host;
 use engine::{Flags, Ino, Xattr, XattrFlag};
 use ondisk::Geometry;
+use sync::Arc;
 
 use crate::{Error, Fs};
 
@@ -31,7 +32,7 @@ impl Fs {
     /// As [`Fs::metadata`], and when an attribute is broken.
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Xattr>, Error> {
         let held = self.reach(path.as_ref(), true)?;
-        self.named(path.as_ref(), self.0.xattrs(held.ino()))
+        self.named(path.as_ref(), self.engine.xattrs(held.ino()))
     }
 
     /// The value of one extended attribute, by its whole name.
@@ -40,7 +41,7 @@ impl Fs {
     /// As [`Fs::xattrs`]; when no attribute has this name.
     pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Vec<u8>, Error> {
         let held = self.reach(path.as_ref(), true)?;
-        self.named(path.as_ref(), self.0.xattr(held.ino(), name.as_ref()))
+        self.named(path.as_ref(), self.engine.xattr(held.ino(), name.as_ref()))
     }
 
     /// Sets an extended attribute, by its whole name (`user.`, `trusted.`, `security.`, or an ACL in the form of
@@ -80,9 +81,9 @@ impl Fs {
         name: &[u8],
         value: &[u8],
     ) -> Result<(), Error> {
-        let set = self.0.set_xattr(ino, name, value, XattrFlag::Any);
-        let block =
-            Geometry::of(self.0.superblock()).map_or(0, |geometry| geometry.block_size().bytes());
+        let set = self.engine.set_xattr(ino, name, value, XattrFlag::Any);
+        let block = Geometry::of(self.engine.superblock())
+            .map_or(0, |geometry| geometry.block_size().bytes());
         if matches!(set, Err(engine::Error::NoSpace)) && value.len() >= block {
             return Err(Error::XattrTooLarge {
                 path: host::path_bytes(path).into_owned(),
@@ -105,7 +106,7 @@ impl Fs {
         let held = self.reach(path.as_ref(), true)?;
         self.named(
             path.as_ref(),
-            self.0.remove_xattr(held.ino(), name.as_ref()),
+            self.engine.remove_xattr(held.ino(), name.as_ref()),
         )
     }
 
@@ -121,7 +122,7 @@ impl Fs {
         let held = self.reach(path.as_ref(), false)?;
         self.named(
             path.as_ref(),
-            self.0.remove_xattr(held.ino(), name.as_ref()),
+            self.engine.remove_xattr(held.ino(), name.as_ref()),
         )
     }
 
@@ -132,7 +133,7 @@ impl Fs {
     /// change.
     pub fn set_flags(&self, path: impl AsRef<Path>, flags: Flags) -> Result<(), Error> {
         let held = self.reach(path.as_ref(), true)?;
-        self.named(path.as_ref(), self.0.set_flags(held.ino(), flags))
+        self.named(path.as_ref(), self.engine.set_flags(held.ino(), flags))
     }
 
     /// Makes all that `work` does one change, and closes the file system: after a crash, or when `work` fails, the
@@ -154,26 +155,24 @@ impl Fs {
     ///
     /// # Errors
     /// What `work` fails with; as [`Fs::close`]; when it all does not fit one transaction of the journal, needs space
-    /// that it frees itself, or changes bytes of files in place.
+    /// that it frees itself, or changes bytes of files in place; `Busy` when a clone, an open file or a directory is
+    /// left before `work` or after it.
     pub fn atomically<T, E: From<Error>>(
         mut self,
         work: impl FnOnce(&Fs) -> Result<T, E>,
     ) -> Result<T, E> {
-        if let Err(error) = self.0.begin_atomic() {
+        let engine =
+            Arc::get_mut(&mut self.engine).ok_or_else(|| Error::from(engine::Error::Busy))?;
+        if let Err(error) = engine.begin_atomic() {
             // Nothing was done; the image is to be as clean as it was. The first failure is the one to tell.
-            let _ = self.0.close();
+            let _ = self.close();
             return Err(Error::from(error).into());
         }
-        match work(&self) {
-            Ok(done) => {
-                self.0.close_atomic().map_err(Error::from)?;
-                Ok(done)
-            }
-            Err(error) => {
-                // The first failure is the one to tell; without this the image is just replayed when it is opened.
-                let _ = self.0.abandon();
-                Err(error)
-            }
-        }
+        // If it fails, dropping the file system forgets what it did.
+        let done = work(&self)?;
+        let engine =
+            Arc::into_inner(self.engine).ok_or_else(|| Error::from(engine::Error::Busy))?;
+        engine.close_atomic().map_err(Error::from)?;
+        Ok(done)
     }
 }

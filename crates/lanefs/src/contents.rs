@@ -64,7 +64,7 @@ impl Fs {
     /// As [`Fs::metadata`]; when it is not a regular file, the size is too large, or as [`Fs::sync`].
     pub fn set_len(&self, path: impl AsRef<Path>, size: u64) -> Result<(), Error> {
         let held = self.reach(path.as_ref(), true)?;
-        self.named(path.as_ref(), self.0.truncate(held.ino(), size))
+        self.named(path.as_ref(), self.engine.truncate(held.ino(), size))
     }
 
     /// Sets times of what a path leads to, as touch(1) does; `None` leaves one as it is. If nothing is there, an empty
@@ -88,7 +88,7 @@ impl Fs {
                 None => {
                     self.refuse_slash(path, engine::Error::IsDirectory)?;
                     let new = NewInode { held: true, ..FILE };
-                    match self.0.create(place.parent, &place.name, new) {
+                    match self.engine.create(place.parent, &place.name, new) {
                         Ok(ino) => (self.held(ino, true), true),
                         // Others made one since.
                         Err(engine::Error::Exists) => continue,
@@ -106,7 +106,7 @@ impl Fs {
                 mtime,
                 ..SetAttributes::default()
             };
-            return self.named(path, self.0.set_attributes(held.ino(), &times));
+            return self.named(path, self.engine.set_attributes(held.ino(), &times));
         }
         self.named(path, Err(engine::Error::Busy))
     }
@@ -123,10 +123,10 @@ impl Fs {
         let (place, found) = self.reach_place(path)?;
         let found = found.map(|found| self.named(path, self.regular(found)));
         drop(found.transpose()?);
-        let ino = self.named(path, self.0.create_unnamed(place.parent, new))?;
+        let ino = self.named(path, self.engine.create_unnamed(place.parent, new))?;
         let done = fill(ino).and_then(|()| self.named(path, self.give_name(ino, &place, taken)));
         // Without a name by now, it is deleted here.
-        let released = self.named(path, self.0.release(ino));
+        let released = self.named(path, self.engine.release(ino));
         done.and(released)
     }
 
@@ -144,7 +144,7 @@ impl Fs {
 
     /// Refuses what is not a regular file.
     fn regular<'a>(&self, held: HeldInode<'a>) -> Result<HeldInode<'a>, engine::Error> {
-        match self.0.metadata(held.ino())?.file_type {
+        match self.engine.metadata(held.ino())?.file_type {
             FileType::Regular => Ok(held),
             FileType::Directory => Err(engine::Error::IsDirectory),
             _ => Err(engine::Error::NotRegular),
@@ -162,12 +162,15 @@ impl Fs {
             let old = self.replaceable(place)?;
             let replaced = old.as_ref().map(HeldInode::ino);
             if let Some(replaced) = replaced {
-                let metadata = self.0.metadata(replaced)?;
+                let metadata = self.engine.metadata(replaced)?;
                 self.keep(ino, &metadata, taken)?;
             }
             // Deleted by the next call, which says what fails.
             drop(old);
-            if self.0.install(ino, place.parent, &place.name, replaced)? {
+            if self
+                .engine
+                .install(ino, place.parent, &place.name, replaced)?
+            {
                 return Ok(());
             }
         }
@@ -179,16 +182,16 @@ impl Fs {
     fn keep(&self, ino: Ino, old: &Metadata, taken: TakenAttributes) -> Result<(), engine::Error> {
         if !taken.mode {
             // It may have one from its directory.
-            self.0.remove_xattr(ino, ACCESS_ACL)?;
+            self.engine.remove_xattr(ino, ACCESS_ACL)?;
         }
         let kept = match taken.xattrs {
             true => Vec::new(),
-            false => self.0.xattrs(old.ino)?,
+            false => self.engine.xattrs(old.ino)?,
         };
         for xattr in kept {
             if xattr.name != ACCESS_ACL || !taken.mode {
                 let any = XattrFlag::Any;
-                self.0.set_xattr(ino, &xattr.name, &xattr.value, any)?;
+                self.engine.set_xattr(ino, &xattr.name, &xattr.value, any)?;
             }
         }
         let attributes = SetAttributes {
@@ -199,7 +202,7 @@ impl Fs {
         };
         match attributes == SetAttributes::default() {
             true => Ok(()),
-            false => self.0.set_attributes(ino, &attributes),
+            false => self.engine.set_attributes(ino, &attributes),
         }
     }
 
@@ -222,7 +225,7 @@ impl Fs {
             };
             let mut rest = &chunk[..read];
             while !rest.is_empty() {
-                let written = self.named(path, self.0.write(ino, at, rest))?;
+                let written = self.named(path, self.engine.write(ino, at, rest))?;
                 at += written as u64;
                 rest = &rest[written..];
             }

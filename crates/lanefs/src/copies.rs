@@ -274,6 +274,7 @@ fn has_root(
 
 /// Whether the device holds the whole file system, and the descriptors that are in use verify, as far as they are
 /// looked at.
+#[cfg(feature = "check")]
 pub(crate) fn can_trust_descriptors(device: &dyn BlockDevice, superblock: &Superblock) -> bool {
     Geometry::new(superblock, device.size()).is_ok_and(|geometry| {
         match verify_descriptors(device, &geometry, 0, geometry.primary_superblock()) {

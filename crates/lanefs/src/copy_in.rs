@@ -257,7 +257,7 @@ impl Copy<'_> {
             match self.options.mode || self.options.times {
                 true => {
                     let kept = self.kept_over(metadata, replaced.as_ref());
-                    fs.named(to, fs.0.set_attributes(ino, &kept))
+                    fs.named(to, fs.engine.set_attributes(ino, &kept))
                 }
                 false => Ok(()),
             }
@@ -290,7 +290,7 @@ impl Copy<'_> {
                 break at;
             }
         };
-        self.fs.named(to, self.fs.0.truncate(ino, size))?;
+        self.fs.named(to, self.fs.engine.truncate(ino, size))?;
         Ok(bytes)
     }
 
@@ -346,7 +346,7 @@ impl Copy<'_> {
         }
         // It may have them from its directory; a link has none.
         for name in [ACCESS_ACL, DEFAULT_ACL] {
-            match self.fs.0.remove_xattr(ino, name) {
+            match self.fs.engine.remove_xattr(ino, name) {
                 Ok(()) | Err(engine::Error::NotSupported(_)) => {}
                 Err(error) => return self.fs.named(to, Err(error)),
             }

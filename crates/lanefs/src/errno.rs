@@ -4,8 +4,8 @@ pub use crate::system::errno::{Errno, as_io_error};
 use std::io::ErrorKind;
 
 use device::DeviceError;
-use image::BuildError;
-use image::source::SourceError;
+#[cfg(feature = "build")]
+use image::{BuildError, source::SourceError};
 
 use crate::Error;
 use crate::locate::LocateError;
@@ -28,6 +28,7 @@ pub fn of(error: &Error) -> Errno {
             | LocateError::TooShort(_)
             | LocateError::NotExt(_),
         ) => Errno::INVAL,
+        #[cfg(feature = "build")]
         Error::Build(error) => of_build(error),
         Error::Make(error) => of_make(error),
         Error::InUse { .. } => Errno::BUSY,
@@ -38,6 +39,9 @@ pub fn of(error: &Error) -> Errno {
 
 /// The kind of an error. Numbers to which std gives no kind get the nearest one here.
 pub(crate) fn kind_of(error: &Error) -> ErrorKind {
+    if let Error::Host { source, .. } | Error::Output(source) = error {
+        return source.kind();
+    }
     match of(error) {
         Errno::UCLEAN => ErrorKind::InvalidData,
         Errno::NODATA => ErrorKind::NotFound,
@@ -69,6 +73,7 @@ fn of_engine(error: &engine::Error) -> Errno {
         | E::Unwritable(_)
         | E::OnlyRead(_)
         | E::ReadOnly
+        | E::Closed
         | E::Stopped(_) => Errno::ROFS,
         E::NoSpace | E::DirectoryFull => Errno::NOSPC,
         E::Stale => Errno::STALE,
@@ -88,6 +93,7 @@ fn of_engine(error: &engine::Error) -> Errno {
     }
 }
 
+#[cfg(feature = "build")]
 fn of_build(error: &BuildError) -> Errno {
     match error {
         BuildError::Source(SourceError::Io { error, .. }) | BuildError::Output { error, .. } => {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "build")]
 use crate::build::BuildError;
 use crate::errno;
 use crate::locate::LocateError;
@@ -41,6 +42,7 @@ pub enum Error {
         source: io::Error,
     },
     /// An image was not built.
+    #[cfg(feature = "build")]
     Build(BuildError),
     /// A file system was not made.
     Make(MakeError),
@@ -102,6 +104,7 @@ impl Error {
         )
     }
 
+    #[cfg(feature = "extract")]
     pub(crate) fn output(source: io::Error) -> Error {
         Error::Output(source)
     }
@@ -138,6 +141,7 @@ impl fmt::Display for Error {
                     printable(path.as_os_str().as_encoded_bytes())
                 )
             }
+            #[cfg(feature = "build")]
             Error::Build(error) => error.fmt(f),
             Error::Make(error) => error.fmt(f),
             Error::InUse { path, user } => write!(f, "{} is in use: {user}", path.display()),
@@ -194,6 +198,7 @@ impl fmt::Debug for Error {
                 .field("user", user)
                 .finish(),
             Error::Locate(source) => f.debug_tuple("Locate").field(source).finish(),
+            #[cfg(feature = "build")]
             Error::Build(source) => f.debug_tuple("Build").field(source).finish(),
             Error::Make(source) => f.debug_tuple("Make").field(source).finish(),
             Error::Output(source) => f.debug_tuple("Output").field(source).finish(),
@@ -213,6 +218,7 @@ impl std::error::Error for Error {
         match self {
             Error::Fs { source, .. } => Some(source),
             Error::Locate(source) => Some(source),
+            #[cfg(feature = "build")]
             Error::Build(source) => Some(source),
             Error::Make(source) => Some(source),
             Error::Host { source, .. } | Error::Output(source) => Some(source),
@@ -236,6 +242,7 @@ impl From<LocateError> for Error {
     }
 }
 
+#[cfg(feature = "build")]
 impl From<BuildError> for Error {
     fn from(error: BuildError) -> Error {
         Error::Build(error)

@@ -230,7 +230,7 @@ impl Tally {
 
 /// Whether this is the root's `lost+found`, with nothing in it.
 fn is_empty_lost_and_found(fs: &Fs, path: &[u8], metadata: &Metadata) -> bool {
-    let is_empty = || Ok::<_, engine::Error>(fs.read_dir_ino(metadata.ino)?.next().is_none());
+    let is_empty = || Ok::<_, engine::Error>(fs.list(metadata.ino)?.next().is_none());
     path == b"lost+found"
         && metadata.file_type == FileType::Directory
         && is_empty().unwrap_or(false)

@@ -1,19 +1,25 @@
 //! Regular files of an image, open, in the manner of `std::fs::File`.
 //!
 //! An open file stays until it is closed or dropped, although its last name may go. Any number may be open, of one file
-//! too, and be used from any number of threads: each method of the engine beneath is whole by itself. What a crash
-//! leaves of what was written is a prefix of it; [`File::sync_all`] makes it durable.
+//! too, and be used from any number of threads: each method of the engine beneath is whole by itself. A lock keeps a
+//! file's position ([`Rank::FilePosition`]): it is held across the read or write that moves it. What a crash leaves of
+//! what was written is a prefix of it; [`File::sync_all`] makes it durable.
 
+use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use sync::atomic::{AtomicU32, Ordering};
+use sync::{Mutex, Rank};
 
-use engine::{Allocate, FileType, Ino, InodeRef, Mapping, Metadata, NewInode, SetAttributes};
+use engine::{
+    Allocate, FileType, FoundInode, Ino, Mapping, Metadata, NewInode, SetAttributes, SetTime,
+    Timestamp,
+};
 
 use crate::contents::FILE;
 use crate::names::NameInParent;
-use crate::reach::TRIES;
+use crate::reach::{OwnedInode, TRIES};
 use crate::{Error, Fs};
 
 /// The most bytes of a file that [`Fs::read`] takes into memory.
@@ -124,7 +130,7 @@ impl OpenOptions {
     /// # Errors
     /// When it is not there and not to be made, or there and to be new; when it is not a regular file; for choices that
     /// contradict each other; as [`Fs::create_dir`] for one that is made, as [`Fs::set_len`] for one that is truncated.
-    pub fn open<'fs>(&self, fs: &'fs Fs, path: impl AsRef<Path>) -> Result<File<'fs>, Error> {
+    pub fn open(&self, fs: &Fs, path: impl AsRef<Path>) -> Result<File, Error> {
         let path = path.as_ref();
         let writes = self.write || self.append;
         let only_reads = self.read && !self.truncate && !self.create && !self.create_new;
@@ -133,38 +139,33 @@ impl OpenOptions {
         if !is_sensible {
             return fs.named(path, Err(engine::Error::InvalidArgument));
         }
-        let ino = self.hold(fs, path)?;
-        let inode = fs.named(path, fs.0.inode(ino));
-        let mut file = File {
-            fs,
-            ino,
-            inode: match inode {
-                Ok(inode) => inode,
-                Err(error) => {
-                    let _ = fs.0.release(ino);
-                    return Err(error);
-                }
-            },
-            is_held: fs.0.is_opened_for_writing(),
-            told: AtomicU32::new(fs.0.write_failures(ino).unwrap_or(0)),
+        let held = OwnedInode {
+            fs: fs.clone(),
+            ino: self.hold(fs, path)?,
+            is_held: fs.engine.is_opened_for_writing(),
+        };
+        let inode = fs.named(path, fs.engine.inode(held.ino))?;
+        verify_regular(inode.metadata().file_type).or_else(|error| fs.named(path, Err(error)))?;
+        let file = File {
+            inode: inode.found(),
+            told: AtomicU32::new(fs.engine.write_failures(held.ino).unwrap_or(0)),
+            held,
             options: *self,
-            position: 0,
+            position: Mutex::new(Rank::FilePosition, 0),
             path: path.to_path_buf(),
         };
-        file.verify()?;
         if self.truncate && !self.create_new {
             file.set_len(0)?;
         }
         if writes && !fs.is_writable() {
             return fs.named(path, Err(engine::Error::ReadOnly));
         }
-        file.position = 0;
         Ok(file)
     }
 
     /// The file at a path, held where files can go; made if that is asked for.
     fn hold(&self, fs: &Fs, path: &Path) -> Result<Ino, Error> {
-        if !fs.0.is_opened_for_writing() {
+        if !fs.engine.is_opened_for_writing() {
             return fs.find(path, true);
         }
         fs.refuse_slash(
@@ -190,7 +191,7 @@ impl OpenOptions {
                     }
                 }
             };
-            match fs.0.create(place.parent, &place.name, new) {
+            match fs.engine.create(place.parent, &place.name, new) {
                 // Others made one since.
                 Err(engine::Error::Exists) if !self.create_new => {}
                 made => return fs.named(path, made),
@@ -211,37 +212,52 @@ impl OpenOptions {
     }
 }
 
+fn verify_regular(file_type: FileType) -> Result<(), engine::Error> {
+    match file_type {
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(engine::Error::IsDirectory),
+        _ => Err(engine::Error::NotRegular),
+    }
+}
+
 /// A regular file of an image, with a position as in `std::fs::File`.
 ///
-/// Two `File`s, also of one file, can be used at once. Dropping it closes it without waiting for anything: if it has no
-/// names by then, it is deleted by the reaper thread or the next change. [`File::close`] deletes it, and says what went
-/// wrong.
-pub struct File<'fs> {
-    fs: &'fs Fs,
-    ino: Ino,
-    inode: InodeRef<'fs>,
-    /// Whether the engine keeps it for us.
-    is_held: bool,
+/// It is `Send`, `Sync` and `'static`, and keeps the file system open. [`Read`], [`Write`] and [`Seek`] are there for
+/// `&File` too: threads that share one file share its position, and each read or write moves it in one step. Two
+/// `File`s, also of one file, have positions of their own.
+///
+/// Dropping it closes it without waiting for anything: if it has no names by then, it is deleted by the reaper thread
+/// or the next change. [`File::close`] deletes it, and returns what went wrong.
+pub struct File {
+    held: OwnedInode,
+    inode: FoundInode,
     options: OpenOptions,
-    position: u64,
+    /// [file position]
+    position: Mutex<u64>,
     /// For messages.
     path: PathBuf,
     /// How many writes that failed behind their callers' backs it was told of. [atomic: Relaxed]
     told: AtomicU32,
 }
 
-impl File<'_> {
-    fn verify(&self) -> Result<(), Error> {
-        let wrong = match self.inode.metadata().file_type {
-            FileType::Regular => return Ok(()),
-            FileType::Directory => engine::Error::IsDirectory,
-            _ => engine::Error::NotRegular,
-        };
-        self.named(Err(wrong))
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File")
+            .field("path", &self.path)
+            .field("ino", &self.held.ino.0)
+            .field("read", &self.options.read)
+            .field("write", &(self.options.write || self.options.append))
+            .finish()
+    }
+}
+
+impl File {
+    fn named<T>(&self, result: Result<T, engine::Error>) -> Result<T, Error> {
+        self.held.fs.named(&self.path, result)
     }
 
-    fn named<T>(&self, result: Result<T, engine::Error>) -> Result<T, Error> {
-        self.fs.named(&self.path, result)
+    fn engine(&self) -> &engine::InodeFs {
+        &self.held.fs.engine
     }
 
     fn may(&self, may: bool) -> Result<(), Error> {
@@ -258,7 +274,13 @@ impl File<'_> {
     /// Its number.
     #[must_use]
     pub fn ino(&self) -> Ino {
-        self.ino
+        self.held.ino
+    }
+
+    /// The file system that it is in; if it was opened by a [`crate::Dir`], paths begin at that.
+    #[must_use]
+    pub fn fs(&self) -> &Fs {
+        &self.held.fs
     }
 
     /// What `fstat` tells.
@@ -266,19 +288,27 @@ impl File<'_> {
     /// # Errors
     /// When the inode can't be read any more.
     pub fn metadata(&self) -> Result<Metadata, Error> {
-        match self.is_held {
-            true => self.named(self.fs.0.metadata(self.ino)),
-            false => Ok(self.inode.metadata()),
-        }
+        self.named(self.inode.metadata(self.engine()))
     }
 
     /// Fills `buf` from byte `offset`; fewer bytes only at the end of the file. The position stays.
     ///
     /// # Errors
     /// When it was not opened to be read, the file's map is broken, or the device fails.
-    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         self.may(self.options.read)?;
-        self.named(self.inode.read(offset, buf))
+        self.named(self.inode.read(self.engine(), offset, buf))
+    }
+
+    /// Fills all of `buf` from byte `offset`. The position stays.
+    ///
+    /// # Errors
+    /// As [`File::read_at`]; `UnexpectedEof` when the file ends before.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.read_at(buf, offset)? == buf.len() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 
     /// Writes at byte `offset`, and says how many bytes: fewer only where an error stopped it. The position stays. The
@@ -286,9 +316,25 @@ impl File<'_> {
     ///
     /// # Errors
     /// When it was not opened to be written; no space; as [`Fs::sync`].
-    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
         self.may_write()?;
-        self.named(self.fs.0.write(self.ino, offset, bytes))
+        self.named(self.engine().write(self.held.ino, offset, bytes))
+    }
+
+    /// Writes all bytes at byte `offset`. The position stays.
+    ///
+    /// # Errors
+    /// As [`File::write_at`]; what was written before stays.
+    pub fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> Result<(), Error> {
+        while !bytes.is_empty() {
+            let written = self.write_at(bytes, offset)?;
+            if written == 0 {
+                return self.named(Err(engine::Error::NoSpace));
+            }
+            bytes = &bytes[written..];
+            offset += written as u64;
+        }
+        Ok(())
     }
 
     /// Sets its size: what is behind it goes, or a hole is added.
@@ -297,7 +343,7 @@ impl File<'_> {
     /// As [`File::write_at`].
     pub fn set_len(&self, size: u64) -> Result<(), Error> {
         self.may_write()?;
-        self.named(self.fs.0.truncate(self.ino, size))
+        self.named(self.engine().truncate(self.held.ino, size))
     }
 
     /// Reserves, frees, zeroes or moves a part of it (`fallocate`).
@@ -306,7 +352,7 @@ impl File<'_> {
     /// As [`File::write_at`]; for ranges that can't be, and what files without extents can't.
     pub fn allocate(&self, how: Allocate, offset: u64, len: u64) -> Result<(), Error> {
         self.may_write()?;
-        self.named(self.fs.0.allocate(self.ino, how, offset, len))
+        self.named(self.engine().allocate(self.held.ino, how, offset, len))
     }
 
     /// The first byte at or behind `offset` that is data (`SEEK_DATA`); `None` if no such byte exists.
@@ -314,7 +360,7 @@ impl File<'_> {
     /// # Errors
     /// When the file's map is broken, or the device fails.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>, Error> {
-        self.named(self.fs.0.seek_data(self.ino, offset))
+        self.named(self.engine().seek_data(self.held.ino, offset))
     }
 
     /// The first byte at or behind `offset` that is in a hole, which is also what follows the end (`SEEK_HOLE`);
@@ -323,7 +369,7 @@ impl File<'_> {
     /// # Errors
     /// As [`File::seek_data`].
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>, Error> {
-        self.named(self.fs.0.seek_hole(self.ino, offset))
+        self.named(self.engine().seek_hole(self.held.ino, offset))
     }
 
     /// Where its blocks lie, holes included, all as they were at one moment (`FIEMAP`).
@@ -331,7 +377,7 @@ impl File<'_> {
     /// # Errors
     /// As [`File::seek_data`].
     pub fn mappings(&self) -> Result<Vec<Mapping>, Error> {
-        self.named(self.fs.0.mappings_in(self.ino, 0..1 << 32))
+        self.named(self.engine().mappings_in(self.held.ino, 0..1 << 32))
     }
 
     /// Makes its bytes and attributes durable.
@@ -353,7 +399,7 @@ impl File<'_> {
     fn sync_as(&self, data_only: bool) -> Result<(), Error> {
         // Relaxed: a count of this handle alone; of two calls at once both may tell the same failure.
         let mut told = self.told.load(Ordering::Relaxed);
-        let synced = self.fs.0.fsync_of(self.ino, data_only, &mut told);
+        let synced = self.engine().fsync_of(self.held.ino, data_only, &mut told);
         // Relaxed: as above.
         self.told.store(told, Ordering::Relaxed);
         self.named(synced)
@@ -364,22 +410,28 @@ impl File<'_> {
     /// # Errors
     /// As [`Fs::set_attributes`].
     pub fn set_attributes(&self, attributes: &SetAttributes) -> Result<(), Error> {
-        self.named(self.fs.0.set_attributes(self.ino, attributes))
+        self.named(self.engine().set_attributes(self.held.ino, attributes))
+    }
+
+    /// Sets the time of the last change of its contents, a [`std::time::SystemTime`] or a [`Timestamp`].
+    ///
+    /// # Errors
+    /// As [`Fs::set_attributes`].
+    pub fn set_modified(&self, time: impl Into<Timestamp>) -> Result<(), Error> {
+        self.set_attributes(&SetAttributes {
+            mtime: Some(SetTime::At(time.into())),
+            ..SetAttributes::default()
+        })
     }
 
     /// Closes it. Without names by now, it is deleted.
     ///
     /// # Errors
     /// When that fails: then it is deleted when the file system is opened next.
-    pub fn close(mut self) -> Result<(), Error> {
-        self.let_go()
-    }
-
-    fn let_go(&mut self) -> Result<(), Error> {
-        match std::mem::take(&mut self.is_held) {
-            true => self.named(self.fs.0.release(self.ino)),
-            false => Ok(()),
-        }
+    pub fn close(self) -> Result<(), Error> {
+        let File { held, path, .. } = self;
+        let fs = held.fs.clone();
+        fs.named(&path, held.release())
     }
 
     fn read_all(&self, bytes: &mut Vec<u8>) -> Result<(), Error> {
@@ -397,7 +449,7 @@ impl File<'_> {
                 return Ok(());
             }
             bytes.resize(at + left.min(STEP), 0);
-            let read = self.read_at(at as u64, &mut bytes[at..])?;
+            let read = self.read_at(&mut bytes[at..], at as u64)?;
             bytes.truncate(at + read);
             if read == 0 {
                 return Ok(());
@@ -406,32 +458,26 @@ impl File<'_> {
     }
 }
 
-impl Drop for File<'_> {
-    fn drop(&mut self) {
-        if self.is_held {
-            self.fs.0.let_go(self.ino);
-        }
-    }
-}
-
-impl Read for File<'_> {
+impl Read for &File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let read = self.read_at(self.position, buf)?;
-        self.position += read as u64;
+        let mut position = self.position.lock();
+        let read = self.read_at(buf, *position)?;
+        *position += read as u64;
         Ok(read)
     }
 }
 
-impl Write for File<'_> {
+impl Write for &File {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut position = self.position.lock();
         if self.options.append {
             self.may_write()?;
-            let (at, written) = self.named(self.fs.0.append(self.ino, bytes))?;
-            self.position = at + written as u64;
+            let (at, written) = self.named(self.engine().append(self.held.ino, bytes))?;
+            *position = at + written as u64;
             return Ok(written);
         }
-        let written = self.write_at(self.position, bytes)?;
-        self.position += written as u64;
+        let written = self.write_at(bytes, *position)?;
+        *position += written as u64;
         Ok(written)
     }
 
@@ -441,17 +487,40 @@ impl Write for File<'_> {
     }
 }
 
-impl Seek for File<'_> {
+impl Seek for &File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let mut position = self.position.lock();
         let target = match to {
             SeekFrom::Start(offset) => Some(offset),
-            SeekFrom::Current(by) => self.position.checked_add_signed(by),
+            SeekFrom::Current(by) => position.checked_add_signed(by),
             SeekFrom::End(by) => self.metadata()?.size.checked_add_signed(by),
         };
         let before = "seeking before the beginning of the file";
         let before = || io::Error::new(io::ErrorKind::InvalidInput, before);
-        self.position = target.ok_or_else(before)?;
-        Ok(self.position)
+        *position = target.ok_or_else(before)?;
+        Ok(*position)
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buf)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        (&*self).seek(to)
     }
 }
 
@@ -460,7 +529,7 @@ impl Fs {
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
-    pub fn file(&self, path: impl AsRef<Path>) -> Result<File<'_>, Error> {
+    pub fn file(&self, path: impl AsRef<Path>) -> Result<File, Error> {
         OpenOptions::new().read(true).open(self, path)
     }
 
@@ -469,7 +538,7 @@ impl Fs {
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
-    pub fn create(&self, path: impl AsRef<Path>) -> Result<File<'_>, Error> {
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<File, Error> {
         OpenOptions::new()
             .write(true)
             .create(true)

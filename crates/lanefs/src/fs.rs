@@ -4,36 +4,43 @@
 //! the image. All methods take `&self`, may be called from any number of threads, and may block on I/O; readers of
 //! different files share no lock.
 
-use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use device::host;
 use device::{BlockDevice, FileDevice};
-use engine::{FileType, Ino, InodeRef, Metadata, MountOptions, StatFs};
+use engine::{Ino, InodeRef, ListedEntry, Metadata, MountOptions, StatFs};
 use sync::Arc;
 
-use crate::Error;
 use crate::locate::{Location, locate};
+use crate::open_image::OpenImage;
+use crate::reach::OwnedInode;
+use crate::{Dir, Error, FsBuilder, ReadDir};
 
-/// An open ext2, ext3 or ext4 file system.
-pub struct Fs(pub(crate) engine::InodeFs);
-
-/// An entry of a directory.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DirEntry {
-    /// Its inode.
-    pub ino: Ino,
-    /// Its name, as bytes.
-    pub name: Vec<u8>,
-    /// Its type as the directory says it, where directories do (`filetype`).
-    pub file_type: Option<FileType>,
+/// An open ext2, ext3 or ext4 file system. Clones are the same file system, and cheap; open files and directories
+/// ([`crate::File`], [`Dir`]) each have one.
+///
+/// The last of them that is dropped makes durable what was changed and leaves a clean image, which may block; what it
+/// can't make durable it reports through `tracing`, with the feature of that name, and else to nobody. [`Fs::close`]
+/// returns errors, and [`Fs::abandon`] writes nothing.
+///
+/// Clones count themselves in one word that all threads share, as do [`Fs::file`] and [`Fs::open_dir`]. A server that
+/// opens many files in many threads uses [`Fs::inodes`], which counts nothing.
+#[derive(Clone)]
+pub struct Fs {
+    pub(crate) engine: Arc<OpenImage>,
+    /// The directory that paths begin at and do not leave.
+    pub(crate) root: Ino,
+    /// Keeps that directory, unless it is the file system's root, which stays anyway.
+    pub(crate) _held_root: Option<Arc<OwnedInode>>,
 }
 
-impl DirEntry {
-    /// The name, as the operating system writes names.
-    #[must_use]
-    pub fn file_name(&self) -> OsString {
-        host::name(&self.name).into_owned()
+impl fmt::Debug for Fs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fs")
+            .field("root", &self.root.0)
+            .field("is_writable", &self.is_writable())
+            .finish_non_exhaustive()
     }
 }
 
@@ -59,19 +66,47 @@ impl Fs {
     /// # Errors
     /// When the device holds no ext2/3/4, or one that is broken at its root.
     pub fn open_with(device: Arc<dyn BlockDevice>, options: &MountOptions) -> Result<Fs, Error> {
-        Ok(Fs(engine::InodeFs::open(device, options)?))
+        Ok(Fs::of(engine::InodeFs::open(device, options)?))
+    }
+
+    /// An empty ext4 of `size` bytes in memory, to be read and written. [`FsBuilder`] has choices.
+    ///
+    /// ```
+    /// let fs = lanefs::Fs::in_memory(16 << 20)?;
+    /// fs.write("/motd", "welcome\n")?;
+    /// assert_eq!(fs.metadata("/motd")?.len(), 8);
+    /// # Ok::<(), lanefs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the size is too small.
+    pub fn in_memory(size: u64) -> Result<Fs, Error> {
+        FsBuilder::new().make_in_memory(size)
+    }
+
+    /// Opens or makes a file system with choices, each of which has a default.
+    pub fn builder() -> FsBuilder {
+        FsBuilder::new()
+    }
+
+    pub(crate) fn of(inodes: engine::InodeFs) -> Fs {
+        Fs {
+            engine: Arc::new(OpenImage::new(inodes)),
+            root: Ino::ROOT,
+            _held_root: None,
+        }
     }
 
     /// Whether it can be changed: it was opened for writing, and neither a failing device nor corruption ended that.
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        self.0.is_writable()
+        self.engine.is_writable()
     }
 
     /// The same file system by inode number.
     #[must_use]
     pub fn inodes(&self) -> &engine::InodeFs {
-        &self.0
+        &self.engine
     }
 
     /// The inode that a path leads to.
@@ -84,14 +119,14 @@ impl Fs {
 
     pub(crate) fn find(&self, path: &Path, follow_last: bool) -> Result<Ino, Error> {
         let bytes = &*host::path_bytes(path);
-        self.0
-            .resolve(bytes, follow_last)
+        self.engine
+            .resolve_in(self.root, bytes, follow_last)
             .map_err(|error| Error::at(bytes, error))
     }
 
     fn inode(&self, path: &Path, follow_last: bool) -> Result<InodeRef<'_>, Error> {
         let held = self.reach(path, follow_last)?;
-        self.0
+        self.engine
             .inode(held.ino())
             .map_err(|error| Error::at(&host::path_bytes(path), error))
     }
@@ -138,37 +173,30 @@ impl Fs {
         Ok(PathBuf::from(host::name(&target).into_owned()))
     }
 
+    /// A directory, held: what is opened relative to it stays below it, wherever it is moved.
+    ///
+    /// # Errors
+    /// As [`Fs::metadata`], and when it is not a directory.
+    pub fn open_dir(&self, path: impl AsRef<Path>) -> Result<Dir, Error> {
+        Dir::open_at(self, path.as_ref())
+    }
+
     /// The entries of a directory in the order of the disk, without `.` and `..`.
     ///
     /// # Errors
-    /// As for [`Fs::metadata`], and when it is not a directory; the iterator fails where the directory is broken.
-    pub fn read_dir(
-        &self,
-        path: impl AsRef<Path>,
-    ) -> Result<impl Iterator<Item = Result<DirEntry, Error>> + '_, Error> {
-        let ino = self.resolve(&path)?;
-        let place = host::path_bytes(path.as_ref()).into_owned();
-        let entries = self
-            .read_dir_ino(ino)
-            .map_err(|error| Error::at(&place, error))?;
-        Ok(entries.map(move |entry| entry.map_err(|error| Error::at(&place, error))))
+    /// As [`Fs::metadata`], and when it is not a directory; the iterator fails where the directory is broken.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir, Error> {
+        ReadDir::new(self, path.as_ref())
     }
 
-    /// As [`Fs::read_dir`], by inode.
-    pub(crate) fn read_dir_ino(
+    /// The entries of a directory by inode, without `.` and `..`.
+    pub(crate) fn list(
         &self,
         ino: Ino,
-    ) -> Result<impl Iterator<Item = Result<DirEntry, engine::Error>> + '_, engine::Error> {
-        let entries = self.0.read_dir(ino)?;
-        Ok(entries.filter_map(|entry| match entry {
-            Ok(entry) if matches!(&entry.name[..], b"." | b"..") => None,
-            Ok(entry) => Some(Ok(DirEntry {
-                ino: entry.ino,
-                name: entry.name,
-                file_type: entry.file_type,
-            })),
-            Err(error) => Some(Err(error)),
-        }))
+    ) -> Result<impl Iterator<Item = Result<ListedEntry, engine::Error>> + '_, engine::Error> {
+        let entries = self.engine.read_dir(ino)?;
+        Ok(entries
+            .filter(|entry| !matches!(entry, Ok(entry) if matches!(&entry.name[..], b"." | b".."))))
     }
 
     /// What is below a directory, parents first, names in byte order.
@@ -184,6 +212,6 @@ impl Fs {
     /// # Errors
     /// When a group descriptor is broken or the device fails.
     pub fn statfs(&self) -> Result<StatFs, Error> {
-        Ok(self.0.statfs()?)
+        Ok(self.engine.statfs()?)
     }
 }

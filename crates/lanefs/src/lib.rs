@@ -1,43 +1,8 @@
 //! ext4 in userspace: read, edit, build and make ext4 images, without root and without the kernel.
 //!
 //! [`Fs`] reads and changes ext2, ext3 and ext4 images in the manner of `std::fs`, from any number of threads; an image
-//! that was not unmounted is read as if its journal had been replayed, and stays as it is. [`Fs::inodes`] gives the
-//! same by inode number. [`extract`] copies trees out, [`build`] makes images of directories, tars and OCI images, and
-//! [`make`] makes empty file systems.
-//!
-//! The library prints nothing, installs no signal handler, and starts only the threads that its caller asks for. File
-//! systems share nothing in memory. The process shares the numbers that threads get at their first operation, and what
-//! was read once from the host: whether a preloaded library (pseudo) follows descriptors, and, by the first `build`
-//! whose archive has ACLs with names, `/etc/passwd` and `/etc/group`.
-//!
-//! # Making and reading an image
-//!
-//! ```
-//! use std::sync::atomic::AtomicBool;
-//! use lanefs::{Fs, build::{self, BuildOptions, Silent}};
-//! # let folder = tempfile::tempdir()?;
-//! # let source = folder.path().join("rootfs");
-//! # let image = folder.path().join("disk.img");
-//! # std::fs::create_dir_all(source.join("etc"))?;
-//! # std::fs::write(source.join("etc/hostname"), "lane\n")?;
-//!
-//! let options = BuildOptions::from_directory(&source);
-//! build::build(&options, &image, &Silent, &AtomicBool::new(false))?;
-//!
-//! let fs = Fs::open(&image)?;
-//! assert_eq!(fs.read_to_string("/etc/hostname")?, "lane\n");
-//! for entry in fs.read_dir("/etc")? {
-//!     println!("{}", entry?.file_name().display());
-//! }
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
-//! # Changing an image
-//!
-//! Every change of names and attributes is whole at once, and durable when it was synced: after a crash the image is as
-//! it was after some change, no older than the last one synced ([`Fs::sync`], [`File::sync_all`], [`Fs::close`], which
-//! also leaves it clean). Of a long write to a [`File`] a crash may leave a prefix; [`Fs::write`] and [`Fs::copy_in`]
-//! are whole or not at all, and [`Fs::atomically`] makes many changes one.
+//! that was not unmounted is read as if its journal had been replayed, and stays as it is. [`File`] and [`Dir`] are
+//! owned, as in cap-std. [`Fs::inodes`] gives the same by inode number.
 //!
 //! ```
 //! use std::io::Write;
@@ -45,33 +10,43 @@
 //! # let folder = tempfile::tempdir()?;
 //! # let image = folder.path().join("disk.img");
 //!
-//! lanefs::make::make(&image, Some(16 << 20), &Default::default(), false)?;
-//! let fs = Fs::open_for_writing(&image)?;
+//! let fs = Fs::builder().make(&image, 16 << 20)?;
 //! fs.create_dir_all("/srv/www")?;
 //! let mut page = fs.create("/srv/www/index.html")?;
 //! page.write_all(b"<p>hello</p>")?;
 //! page.sync_all()?;
-//! page.close()?;
 //! fs.symlink("www", "/srv/html")?;
 //! fs.set_permissions("/srv/www/index.html", 0o640)?;
-//! fs.rename("/srv/www/index.html", "/srv/www/index.htm")?;
-//! assert_eq!(fs.read_to_string("/srv/html/index.htm")?, "<p>hello</p>");
 //! fs.close()?;
+//!
+//! let fs = Fs::open(&image)?;
+//! assert_eq!(fs.read_to_string("/srv/html/index.html")?, "<p>hello</p>");
+//! for entry in fs.read_dir("/srv/www")? {
+//!     let entry = entry?;
+//!     println!("{} has {} bytes", entry.path().display(), entry.metadata()?.len());
+//! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # What is durable
+//!
+//! Every change of names and attributes is whole at once, and durable when it was synced: after a crash the image is as
+//! it was after some change, no older than the last one synced ([`Fs::sync`], [`File::sync_all`], [`Fs::close`], which
+//! also leaves it clean). Of a long write to a [`File`] a crash may leave a prefix; [`Fs::write`] and [`Fs::copy_in`]
+//! are whole or not at all, and [`Fs::atomically`] makes many changes one.
+//!
+//! An [`Fs`] that is dropped with its last clone, file and directory is closed too: what can't be made durable then is
+//! only reported, and only with the feature `tracing`. [`Fs::abandon`] writes nothing.
 //!
 //! # By inode number
 //!
 //! [`Fs::inodes`] is what a server needs that hands out numbers (FUSE, NFS): an inode that is held stays, though its
-//! last name may go, until it was forgotten as often.
+//! last name may go, until it was forgotten as often. `examples/inodes.rs` is such a server.
 //!
 //! ```
 //! use lanefs::{Fs, Ino, NewInode};
-//! # let folder = tempfile::tempdir()?;
-//! # let image = folder.path().join("disk.img");
-//! # lanefs::make::make(&image, Some(8 << 20), &Default::default(), false)?;
 //!
-//! let fs = Fs::open_for_writing(&image)?;
+//! let fs = Fs::in_memory(8 << 20)?;
 //! let inodes = fs.inodes();
 //! let new = NewInode { mode: 0o666, umask: 0o022, uid: 1000, gid: 1000, held: true };
 //! let ino = inodes.create(Ino::ROOT, b"file", new)?;
@@ -83,60 +58,33 @@
 //! assert_eq!((&bytes, inodes.metadata(ino)?.nlink), (b"bytes", 0));
 //! inodes.forget(ino, 1)?;
 //! assert!(inodes.metadata(ino).is_err());
-//! fs.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # A device of your own
+//! # Where an image lies
 //!
-//! Anything that can be read and written at an offset holds an image: here, bytes in memory. The clock is yours too.
+//! [`Fs::builder`] opens and makes file systems in files and block devices, in memory, and on every other
+//! [`BlockDevice`], with the clock that it is given. `examples/device.rs` has a device of its own, `examples/tokio.rs`
+//! an async program, `examples/embedder.rs` what most programs need.
 //!
-//! ```
-//! use std::ops::Range;
-//! use std::sync::{Arc, RwLock};
-//! use lanefs::{BlockDevice, DeviceError, Fs, MountOptions, Timestamp};
+//! # Features
 //!
-//! struct Bytes(RwLock<Vec<u8>>);
+//! None is on by default: what is above is the core.
 //!
-//! impl BlockDevice for Bytes {
-//!     fn size(&self) -> u64 {
-//!         self.0.read().unwrap().len() as u64
-//!     }
-//!     fn is_read_only(&self) -> bool {
-//!         false
-//!     }
-//!     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-//!         let bytes = self.0.read().unwrap();
-//!         let size = bytes.len() as u64;
-//!         let from = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)?.get(..buf.len()));
-//!         let beyond = DeviceError::OutOfRange { operation: "read", offset, len: buf.len() as u64, size };
-//!         buf.copy_from_slice(from.ok_or(beyond)?);
-//!         Ok(())
-//!     }
-//!     fn write_at(&self, offset: u64, from: &[u8]) -> Result<(), DeviceError> {
-//!         let at = offset as usize;
-//!         self.0.write().unwrap()[at..at + from.len()].copy_from_slice(from);
-//!         Ok(())
-//!     }
-//!     fn flush(&self) -> Result<(), DeviceError> {
-//!         Ok(())
-//!     }
-//!     fn discard(&self, _range: Range<u64>) -> Result<(), DeviceError> {
-//!         Ok(())
-//!     }
-//! }
+//! | feature | adds |
+//! |---|---|
+//! | `build` | `build`: images from directories, tar archives and OCI images |
+//! | `extract` | `extract`: trees of an image into directories and tar archives |
+//! | `check` | `check`, `repair`, `undo`: finding and mending what is wrong with an image |
+//! | `casefold` | names in directories that ignore case |
+//! | `tracing` | reports of what no caller is there to be told, through the crate `tracing` |
 //!
-//! let device = Arc::new(Bytes(RwLock::new(vec![0; 8 << 20])));
-//! let layout = lanefs::mkfs::Layout::plan(device.size(), &Default::default())?;
-//! lanefs::mkfs::format(&*device, &layout)?;
+//! # What it does to the process
 //!
-//! let midnight = || Timestamp { seconds: 946_684_800, nanoseconds: 0 };
-//! let fs = Fs::open_for_writing_with(device, &MountOptions::default(), midnight)?;
-//! fs.write("/motd", "welcome")?;
-//! assert_eq!(fs.metadata("/motd")?.mtime, midnight());
-//! fs.close()?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! The library prints nothing, installs no signal handler, and starts only the threads that its caller asks for. File
+//! systems share nothing in memory. The process shares the numbers that threads get at their first operation, and what
+//! was read once from the host: whether a preloaded library (pseudo) follows descriptors, and, by the first `build`
+//! whose archive has ACLs with names, `/etc/passwd` and `/etc/group`.
 
 /// The Rust code in the README compiles.
 #[cfg(doctest)]
@@ -144,13 +92,18 @@
 struct Readme;
 
 mod attributes;
+#[cfg(feature = "build")]
 pub mod build;
+mod builder;
+#[cfg(feature = "check")]
 pub mod check;
 mod contents;
 pub mod copies;
 mod copy_in;
+mod dir;
 pub mod errno;
 mod error;
+#[cfg(feature = "extract")]
 pub mod extract;
 mod file;
 mod fs;
@@ -159,12 +112,16 @@ pub mod in_use;
 pub mod locate;
 pub mod make;
 mod names;
+mod open_image;
 pub mod partition;
 pub mod probe;
 mod reach;
+#[cfg(feature = "check")]
 pub mod repair;
+mod report;
 mod room;
 pub mod tune;
+#[cfg(feature = "check")]
 pub mod undo;
 pub mod walk;
 mod write;
@@ -178,8 +135,10 @@ mod elsewhere;
 #[cfg(not(target_os = "linux"))]
 use elsewhere as system;
 
+pub use builder::FsBuilder;
 pub use copy_in::{CopyOptions, CopySummary};
 pub use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice};
+pub use dir::{Dir, DirEntry, ReadDir};
 pub use engine::Error as FsError;
 pub use engine::RecoveryError;
 #[cfg(feature = "canaries")]
@@ -193,6 +152,6 @@ pub use engine::{
 };
 pub use error::Error;
 pub use file::{File, OpenOptions};
-pub use fs::{DirEntry, Fs};
+pub use fs::Fs;
 pub use mkfs;
 pub use write::now;

@@ -11,6 +11,7 @@ use std::path::Path;
 use device::host;
 use device::signature::recognize_elsewhere;
 use device::{BlockDevice, DeviceError, FileDevice, HeldDevice, MemoryDevice, Resize, Slice};
+#[cfg(feature = "build")]
 pub use image::identify_empty;
 use mkfs::{FormatSummary, JournalDevice, Layout, Options};
 use ondisk::{Geometry, Superblock};
@@ -127,6 +128,19 @@ pub fn make(
 ) -> Result<FormatSummary, MakeError> {
     let (options, journal) = with_journal_device(options)?;
     let summary = make_one(path, size, &options, overwrite)?;
+    if let Some(Journal { device, journal }) = journal {
+        journal.attach(&device, summary.uuid)?;
+    }
+    Ok(summary)
+}
+
+/// Makes a file system on all of a device. What the device holds is lost.
+///
+/// # Errors
+/// `Mkfs`, `Device`.
+pub fn make_on(device: &dyn BlockDevice, options: &Options) -> Result<FormatSummary, MakeError> {
+    let (options, journal) = with_journal_device(options)?;
+    let summary = format(device, device.size(), &options)?;
     if let Some(Journal { device, journal }) = journal {
         journal.attach(&device, summary.uuid)?;
     }

@@ -55,7 +55,7 @@ impl Fs {
             above => Some(self.reach(Path::new(&*host::name(above)), true)?),
         };
         Ok(NameInParent {
-            parent: held.as_ref().map_or(Ino::ROOT, HeldInode::ino),
+            parent: held.as_ref().map_or(self.root, HeldInode::ino),
             _held: held,
             // The last component is at the same byte offset in the host's path.
             name: Cow::Borrowed(&path.as_os_str().as_encoded_bytes()[above.len()..][..name.len()]),
@@ -93,7 +93,7 @@ impl Fs {
     pub fn create_dir_with(&self, path: impl AsRef<Path>, new: NewInode) -> Result<(), Error> {
         let path = path.as_ref();
         let place = self.place(path)?;
-        self.named(path, self.0.mkdir(place.parent, &place.name, new))?;
+        self.named(path, self.engine.mkdir(place.parent, &place.name, new))?;
         Ok(())
     }
 
@@ -144,7 +144,9 @@ impl Fs {
         let path = path.as_ref();
         let place = self.place(path)?;
         let target = &*host::path_bytes(target.as_ref());
-        let made = self.0.symlink(place.parent, &place.name, target, SYMLINK);
+        let made = self
+            .engine
+            .symlink(place.parent, &place.name, target, SYMLINK);
         self.named(path, made)?;
         Ok(())
     }
@@ -163,7 +165,7 @@ impl Fs {
         let path = path.as_ref();
         let place = self.place(path)?;
         let made = self
-            .0
+            .engine
             .mknod(place.parent, &place.name, file_type, device, new);
         self.named(path, made)?;
         Ok(())
@@ -181,7 +183,10 @@ impl Fs {
         let held = self.reach(original.as_ref(), false)?;
         let path = path.as_ref();
         let place = self.place(path)?;
-        self.named(path, self.0.link(held.ino(), place.parent, &place.name))
+        self.named(
+            path,
+            self.engine.link(held.ino(), place.parent, &place.name),
+        )
     }
 
     /// As [`Fs::symlink`]; something that is not a directory and has the name loses it in the same step.
@@ -196,11 +201,13 @@ impl Fs {
         let path = path.as_ref();
         let place = self.place(path)?;
         let target = &*host::path_bytes(target.as_ref());
-        let made = self.0.create_unnamed_symlink(place.parent, target, SYMLINK);
+        let made = self
+            .engine
+            .create_unnamed_symlink(place.parent, target, SYMLINK);
         let ino = self.named(path, made)?;
         let done = self.named(path, self.give_over(ino, &place));
         // Without a name by now, it is deleted here.
-        let released = self.named(path, self.0.release(ino));
+        let released = self.named(path, self.engine.release(ino));
         done.and(released)
     }
 
@@ -222,12 +229,15 @@ impl Fs {
     /// Gives an inode a name, whatever else has it.
     fn give_over(&self, ino: Ino, place: &NameInParent<'_>) -> Result<(), engine::Error> {
         for _ in 0..TRIES {
-            let replaced = match self.0.lookup(place.parent, &place.name) {
+            let replaced = match self.engine.lookup(place.parent, &place.name) {
                 Ok(replaced) => Some(replaced),
                 Err(engine::Error::NotFound) => None,
                 Err(error) => return Err(error),
             };
-            if self.0.install(ino, place.parent, &place.name, replaced)? {
+            if self
+                .engine
+                .install(ino, place.parent, &place.name, replaced)?
+            {
                 return Ok(());
             }
         }
@@ -242,7 +252,7 @@ impl Fs {
         let path = path.as_ref();
         self.refuse_slash(path, engine::Error::NotFound)?;
         let place = self.place(path)?;
-        self.named(path, self.0.unlink(place.parent, &place.name))
+        self.named(path, self.engine.unlink(place.parent, &place.name))
     }
 
     /// Removes an empty directory.
@@ -252,7 +262,7 @@ impl Fs {
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let place = self.place(path)?;
-        self.named(path, self.0.rmdir(place.parent, &place.name))
+        self.named(path, self.engine.rmdir(place.parent, &place.name))
     }
 
     /// Removes a directory with all that is below it; symbolic links are removed, not followed. What a cut in between
@@ -285,8 +295,10 @@ impl Fs {
                 None => {
                     let name = way.pop().map(|(_, name)| name).unwrap_or_default();
                     match way.last() {
-                        Some((parent, _)) => self.0.rmdir(parent.ino(), &name).map_err(named)?,
-                        None => return self.0.rmdir(last.parent, &last.name).map_err(named),
+                        Some((parent, _)) => {
+                            self.engine.rmdir(parent.ino(), &name).map_err(named)?
+                        }
+                        None => return self.engine.rmdir(last.parent, &last.name).map_err(named),
                     }
                 }
             }
@@ -299,19 +311,19 @@ impl Fs {
         /// How many names are taken at once: removing does not change what was read.
         const AT_ONCE: usize = 4096;
         loop {
-            let entries = self.read_dir_ino(directory)?.take(AT_ONCE);
+            let entries = self.list(directory)?.take(AT_ONCE);
             let entries: Vec<_> = entries.collect::<Result<_, _>>()?;
             if entries.is_empty() {
                 return Ok(None);
             }
             for entry in entries {
                 let held = self.reach_in(directory, &entry.name)?;
-                if self.0.metadata(held.ino())?.file_type == FileType::Directory {
+                if self.engine.metadata(held.ino())?.file_type == FileType::Directory {
                     return Ok(Some((held, entry.name)));
                 }
                 // Deleted by the next call, which says what fails.
                 drop(held);
-                self.0.unlink(directory, &entry.name)?;
+                self.engine.unlink(directory, &entry.name)?;
             }
         }
     }
@@ -338,7 +350,7 @@ impl Fs {
         let old = self.place(from.as_ref())?;
         let new = self.place(to.as_ref())?;
         let renamed = self
-            .0
+            .engine
             .rename(old.parent, &old.name, new.parent, &new.name, flag);
         // If a name is missing, the error names the old path; otherwise it names the new one.
         let about = match renamed {

@@ -15,6 +15,32 @@ use crate::{Error, Fs};
 /// How often an operation begins anew because others changed names meanwhile.
 pub(crate) const TRIES: usize = 1000;
 
+/// An inode that stays until this is dropped, with a file system of its own.
+pub(crate) struct OwnedInode {
+    pub(crate) fs: Fs,
+    pub(crate) ino: Ino,
+    /// Whether the engine keeps it for us.
+    pub(crate) is_held: bool,
+}
+
+impl OwnedInode {
+    /// Lets it go; deletes it if it has no name by now.
+    pub(crate) fn release(mut self) -> Result<(), engine::Error> {
+        match std::mem::take(&mut self.is_held) {
+            true => self.fs.engine.release(self.ino),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for OwnedInode {
+    fn drop(&mut self) {
+        if self.is_held {
+            self.fs.engine.let_go(self.ino);
+        }
+    }
+}
+
 /// An inode that stays until this is dropped.
 pub(crate) struct HeldInode<'fs> {
     fs: &'fs Fs,
@@ -28,6 +54,15 @@ impl HeldInode<'_> {
         self.ino
     }
 
+    /// The same inode, held by a value that has a clone of the file system.
+    pub(crate) fn into_owned(mut self) -> OwnedInode {
+        OwnedInode {
+            fs: self.fs.clone(),
+            ino: self.ino,
+            is_held: std::mem::take(&mut self.is_held),
+        }
+    }
+
     /// It stays held, for the caller to release.
     pub(crate) fn keep(self) -> Ino {
         let ino = self.ino;
@@ -39,7 +74,7 @@ impl HeldInode<'_> {
 impl Drop for HeldInode<'_> {
     fn drop(&mut self) {
         if self.is_held {
-            self.fs.0.let_go(self.ino);
+            self.fs.engine.let_go(self.ino);
         }
     }
 }
@@ -47,14 +82,18 @@ impl Drop for HeldInode<'_> {
 impl Fs {
     /// What a path leads to, held.
     pub(crate) fn reach(&self, path: &Path, follow_last: bool) -> Result<HeldInode<'_>, Error> {
-        if !self.0.is_opened_for_writing() {
+        if !self.engine.is_opened_for_writing() {
             return Ok(self.held(self.find(path, follow_last)?, false));
         }
         let intent = match follow_last {
             true => WalkIntent::Find,
             false => WalkIntent::FindLink,
         };
-        let end = self.named(path, self.0.walk(&host::path_bytes(path), intent))?;
+        let end = self.named(
+            path,
+            self.engine
+                .walk_in(self.root, &host::path_bytes(path), intent),
+        )?;
         // Only the place of a name may have nothing.
         let found = end.found.ok_or(engine::Error::NotFound);
         Ok(self.held(self.named(path, found)?, true))
@@ -68,10 +107,11 @@ impl Fs {
     ) -> Result<(NameInParent<'_>, Option<HeldInode<'_>>), Error> {
         let end = self.named(
             path,
-            self.0.walk(&host::path_bytes(path), WalkIntent::Place),
+            self.engine
+                .walk_in(self.root, &host::path_bytes(path), WalkIntent::Place),
         )?;
         let found = end.found.map(|ino| self.held(ino, true));
-        let parent = end.directory.unwrap_or(Ino::ROOT);
+        let parent = end.directory.unwrap_or(self.root);
         let place = NameInParent {
             parent,
             _held: end.directory.map(|directory| self.held(directory, true)),
@@ -86,7 +126,7 @@ impl Fs {
         directory: Ino,
         name: &[u8],
     ) -> Result<HeldInode<'_>, engine::Error> {
-        let ino = self.0.lookup_held(directory, name)?;
+        let ino = self.engine.lookup_held(directory, name)?;
         Ok(self.held(ino, true))
     }
 

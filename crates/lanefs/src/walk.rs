@@ -6,7 +6,9 @@
 
 use std::collections::HashSet;
 
-use crate::{DirEntry, Error, FileType, Fs, Ino, Metadata};
+use engine::ListedEntry;
+
+use crate::{Error, FileType, Fs, Ino, Metadata};
 
 /// The most bytes of a path below the start of a walk.
 pub const MAX_PATH: usize = 16 << 10;
@@ -95,7 +97,7 @@ impl<'a> Walk<'a> {
 
     /// Reads a directory's names, in their order but reversed; and what went wrong, since its other names count still.
     fn names(&self, ino: Ino) -> (Vec<(Vec<u8>, Ino)>, Option<Error>) {
-        let entries = match self.fs.read_dir_ino(ino) {
+        let entries = match self.fs.list(ino) {
             Ok(entries) => entries,
             Err(error) => return (Vec::new(), Some(error.into())),
         };
@@ -123,7 +125,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Whether the filter lets an entry through. What can't be read goes through, so that the walk tells.
-    fn is_wanted(&self, entry: &DirEntry) -> bool {
+    fn is_wanted(&self, entry: &ListedEntry) -> bool {
         let Some(filter) = &self.filter else {
             return true;
         };

@@ -61,7 +61,7 @@ impl Fs {
         options: &MountOptions,
         clock: fn() -> Timestamp,
     ) -> Result<Fs, Error> {
-        Ok(Fs(engine::InodeFs::open_for_writing(
+        Ok(Fs::of(engine::InodeFs::open_for_writing(
             device, options, clock,
         )?))
     }
@@ -72,7 +72,7 @@ impl Fs {
     /// When the file system is open for reading only; when its journal can't be written: nothing is written any more
     /// then, and what was durable before stays so.
     pub fn sync(&self) -> Result<(), Error> {
-        Ok(self.0.sync()?)
+        Ok(self.engine.sync()?)
     }
 
     /// Waits for the changes that are under way, writes everything home, and lets no other change begin until
@@ -97,7 +97,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::sync`]; then nothing is frozen.
     pub fn freeze(&self) -> Result<(), Error> {
-        Ok(self.0.freeze()?)
+        Ok(self.engine.freeze()?)
     }
 
     /// Lets changes begin again; does nothing if they may.
@@ -105,16 +105,39 @@ impl Fs {
     /// # Errors
     /// When the file system is open for reading only, or its device fails: then nothing is written any more.
     pub fn thaw(&self) -> Result<(), Error> {
-        Ok(self.0.thaw()?)
+        Ok(self.engine.thaw()?)
     }
 
-    /// Makes everything durable and leaves a clean image. Dropping the file system instead leaves what was synced in
-    /// its journal, from which the next to open it takes it.
+    /// Makes everything durable and leaves a clean image. Clones, open files and directories may be left: their changes
+    /// fail from then on with [`std::io::ErrorKind::ReadOnlyFilesystem`], and their reads go on. The image is locked
+    /// against other programs until the last of them is dropped.
+    ///
+    /// ```
+    /// use std::io::{ErrorKind, Write};
+    ///
+    /// let fs = lanefs::Fs::in_memory(8 << 20)?;
+    /// let mut log = fs.create("/log")?;
+    /// log.write_all(b"first\n")?;
+    /// fs.clone().close()?;
+    ///
+    /// assert_eq!(fs.read_to_string("/log")?, "first\n");
+    /// assert_eq!(log.write_all(b"second\n").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Fs::sync`].
     pub fn close(self) -> Result<(), Error> {
-        Ok(self.0.close()?)
+        match Arc::try_unwrap(self.engine) {
+            Ok(alone) => Ok(alone.close()?),
+            Err(shared) => Ok(shared.retire()?),
+        }
+    }
+
+    /// Drops it without writing anything more, also when the last clone, open file or directory is dropped. What was
+    /// not synced is lost, as in a power cut; what was synced is in the image or its journal.
+    pub fn abandon(self) {
+        self.engine.leave_alone();
     }
 
     /// Changes permissions, owner or times of what a path leads to, and stamps its time of change.
@@ -127,7 +150,10 @@ impl Fs {
         attributes: &SetAttributes,
     ) -> Result<(), Error> {
         let held = self.reach(path.as_ref(), true)?;
-        self.named(path.as_ref(), self.0.set_attributes(held.ino(), attributes))
+        self.named(
+            path.as_ref(),
+            self.engine.set_attributes(held.ino(), attributes),
+        )
     }
 
     /// As [`Fs::set_attributes`]; a symbolic link at the path's end is not followed.
@@ -140,7 +166,10 @@ impl Fs {
         attributes: &SetAttributes,
     ) -> Result<(), Error> {
         let held = self.reach(path.as_ref(), false)?;
-        self.named(path.as_ref(), self.0.set_attributes(held.ino(), attributes))
+        self.named(
+            path.as_ref(),
+            self.engine.set_attributes(held.ino(), attributes),
+        )
     }
 
     /// Sets the permission bits (within `0o7777`) of what a path leads to.
@@ -168,14 +197,16 @@ impl Fs {
         gid: Option<u32>,
     ) -> Result<(), Error> {
         let held = self.reach(path.as_ref(), true)?;
-        let found = self.named(path.as_ref(), self.0.metadata(held.ino()))?;
+        let found = self.named(path.as_ref(), self.engine.metadata(held.ino()))?;
         if !found.is_dir() {
-            match self.0.remove_xattr(held.ino(), b"security.capability") {
+            match self.engine.remove_xattr(held.ino(), b"security.capability") {
                 Ok(()) | Err(engine::Error::NoAttribute) => {}
                 Err(error) => return self.named(path.as_ref(), Err(error)),
             }
         }
-        let changed = self.0.set_attributes(held.ino(), &owned(&found, uid, gid));
+        let changed = self
+            .engine
+            .set_attributes(held.ino(), &owned(&found, uid, gid));
         self.named(path.as_ref(), changed)
     }
 

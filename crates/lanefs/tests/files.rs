@@ -95,7 +95,7 @@ fn a_file_that_is_open_stays_though_its_name_goes() {
         .open(&fs, "/f")
         .unwrap();
     fs.remove_file("/f").unwrap();
-    file.write_at(50_000, b"still here").unwrap();
+    file.write_at(b"still here", 50_000).unwrap();
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).unwrap();
     assert_eq!(
@@ -131,7 +131,7 @@ fn links_are_followed_and_directories_are_no_files() {
     fs.close().unwrap();
 }
 
-fn kind(result: Result<File<'_>, Error>) -> io::ErrorKind {
+fn kind(result: Result<File, Error>) -> io::ErrorKind {
     io::Error::from(result.err().unwrap()).kind()
 }
 

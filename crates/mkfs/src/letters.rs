@@ -74,9 +74,26 @@ fn split_size(option: &str, text: &str) -> Result<Size, Error> {
 
 /// Sixteen bytes written as a UUID.
 fn parse_uuid(option: &str, text: &str) -> Result<[u8; 16], Error> {
-    let uuid = uuid::Uuid::parse_str(text.trim());
-    uuid.map(uuid::Uuid::into_bytes)
-        .map_err(|_| bad(option, text, "a UUID"))
+    uuid_of(text.trim()).ok_or_else(|| bad(option, text, "a UUID"))
+}
+
+/// The bytes of a UUID: 32 hexadecimal digits, all in one or with dashes at their places.
+fn uuid_of(text: &str) -> Option<[u8; 16]> {
+    let digits: Vec<u8> = match text.len() {
+        32 => text.bytes().collect(),
+        36 => {
+            let is_dashed = (text.bytes().zip(0..))
+                .all(|(byte, at)| (byte == b'-') == matches!(at, 8 | 13 | 18 | 23));
+            is_dashed.then(|| text.bytes().filter(|byte| *byte != b'-').collect())?
+        }
+        _ => return None,
+    };
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let mut uuid = [0; 16];
+    for (byte, pair) in uuid.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = u8::try_from(digit(pair[0])? << 4 | digit(pair[1])?).ok()?;
+    }
+    Some(uuid)
 }
 
 fn switch(option: &str, value: Option<&str>) -> Result<bool, Error> {

@@ -1,5 +1,7 @@
 //! The superblock of a plan: everything in it but the counts of what is free.
 
+use std::hash::{BuildHasher, RandomState};
+
 use ondisk::superblock::{self, state};
 use ondisk::{Feature, Group, Ino, Superblock, csum};
 
@@ -29,13 +31,25 @@ pub(crate) struct FsIdentity {
 
 impl FsIdentity {
     pub(crate) fn of(options: &Options) -> FsIdentity {
-        let random = || uuid::Uuid::new_v4().into_bytes();
         FsIdentity {
-            uuid: options.uuid.unwrap_or_else(random),
-            hash_seed: options.hash_seed.unwrap_or_else(random),
+            uuid: options.uuid.unwrap_or_else(random_uuid),
+            hash_seed: options.hash_seed.unwrap_or_else(random_uuid),
             time: options.time.unwrap_or_else(|| sync::clock::wall().0),
         }
     }
+}
+
+/// A random UUID (version 4). The keys of std's hash tables are random numbers of the host, and no two states have the
+/// same: what they hash to is as random, without a crate for random numbers.
+fn random_uuid() -> [u8; 16] {
+    let random = RandomState::new();
+    let mut uuid = [0; 16];
+    for (half, bytes) in uuid.chunks_exact_mut(8).enumerate() {
+        bytes.copy_from_slice(&random.hash_one(half).to_le_bytes());
+    }
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
 }
 
 /// The superblock of an image of this shape.

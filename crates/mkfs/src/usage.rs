@@ -81,6 +81,6 @@ impl FormatSummary {
     /// The UUID as it is usually written.
     #[must_use]
     pub fn uuid_text(&self) -> String {
-        uuid::Uuid::from_bytes(self.uuid).to_string()
+        ondisk::text::Uuid(self.uuid).to_string()
     }
 }

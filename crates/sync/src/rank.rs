@@ -14,6 +14,8 @@ pub enum Rank {
     Queue,
     /// The growing state of one output (an archive, a stream being written in order).
     Output,
+    /// The position of one open file, held across the read or the write that moves it.
+    FilePosition,
     /// Freezing and thawing, and where changes wait meanwhile; held for a look.
     Freeze,
     /// Moves of directories to other parents; one a file system.

@@ -55,14 +55,14 @@ impl Args {
 pub fn copy(
     context: &Context,
     target: &ImagePath,
-    file: &lanefs::File<'_>,
+    file: &lanefs::File,
     output: &mut dyn Write,
 ) -> Result<bool, Failure> {
     let size = usize::try_from(file.metadata()?.size).unwrap_or(COPY_BYTES);
     let mut buffer = vec![0; size.clamp(1, COPY_BYTES)];
     let mut at = 0;
     loop {
-        match file.read_at(at, &mut buffer) {
+        match file.read_at(&mut buffer, at) {
             Ok(0) => return Ok(true),
             Ok(read) => output.write_all(&buffer[..read])?,
             // What precedes the byte that can't be read is read in small pieces.

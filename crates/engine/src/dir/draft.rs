@@ -17,7 +17,7 @@ use sync::Arc;
 use buffer::Block;
 use journal::Handle;
 
-use super::list::ReadDir;
+use super::list::DirListing;
 use super::search::{FoundRecord, NameHint};
 use super::{Directory, index};
 use crate::error::Error;
@@ -59,7 +59,7 @@ pub(crate) struct PreparedNames<'a> {
 
 /// Whether a directory holds no names but `.` and `..`. The caller holds its lock.
 pub(crate) fn is_empty(mounted: &MountedFs, inode: LoadedInode) -> Result<bool, Error> {
-    for entry in ReadDir::new(mounted.volume(), inode, 0)? {
+    for entry in DirListing::new(mounted.volume(), inode, 0)? {
         if !dirent::is_dots(&entry?.name) {
             return Ok(false);
         }

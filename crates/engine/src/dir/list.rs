@@ -23,7 +23,7 @@ pub struct ListedEntry {
     /// The inode's type, where the directory records it.
     pub file_type: Option<FileType>,
     /// Where the entries behind this one begin, for [`crate::InodeFs::read_dir_from`]. Grows from entry to entry. On a
-    /// file system that is open for writing it holds whatever happens to the directory: see [`ReadDir`].
+    /// file system that is open for writing it holds whatever happens to the directory: see [`DirListing`].
     pub cookie: u64,
     /// Whether the name is encrypted.
     pub is_encrypted: bool,
@@ -37,7 +37,7 @@ pub struct ListedEntry {
 ///
 /// A broken block gives one error, and its other entries are left out; the listing then goes on behind it. Each step
 /// may block on I/O and takes a cache shard's lock shortly.
-pub struct ReadDir<'a> {
+pub struct DirListing<'a> {
     directory: Directory<'a>,
     /// Entries before this cookie are left out.
     start: u64,
@@ -77,13 +77,13 @@ pub(super) struct OpenBlock {
     at: usize,
 }
 
-impl<'a> ReadDir<'a> {
+impl<'a> DirListing<'a> {
     /// Lists a directory's entries from a cookie on; 0 for all.
     pub(crate) fn new(
         volume: &'a OpenVolume,
         inode: LoadedInode,
         start: u64,
-    ) -> Result<ReadDir<'a>, Error> {
+    ) -> Result<DirListing<'a>, Error> {
         let directory = Directory::new(volume, inode)?;
         let source = if directory.inode.is_inline() {
             let (parent, runs) = directory.inline_parts()?;
@@ -97,7 +97,7 @@ impl<'a> ReadDir<'a> {
             let first = start >> directory.form.block_size.bits();
             Source::Blocks(Box::new(Blocks::new(&directory, first)?))
         };
-        Ok(ReadDir {
+        Ok(DirListing {
             directory,
             start,
             source,
@@ -105,20 +105,24 @@ impl<'a> ReadDir<'a> {
     }
 }
 
-impl<'a> ReadDir<'a> {
+impl<'a> DirListing<'a> {
     /// Lists the entries of a directory that may change meanwhile. The caller does not hold its lock.
-    pub(crate) fn of(mounted: &'a MountedFs, ino: Ino, start: u64) -> Result<ReadDir<'a>, Error> {
+    pub(crate) fn of(
+        mounted: &'a MountedFs,
+        ino: Ino,
+        start: u64,
+    ) -> Result<DirListing<'a>, Error> {
         let inode = mounted.load_used(ino)?;
         if !mounted.volume().is_writable() {
-            return ReadDir::new(mounted.volume(), inode, start);
+            return DirListing::new(mounted.volume(), inode, start);
         }
         let directory = Directory::new(mounted.volume(), inode)?;
         if directory.is_encrypted() || directory.is_casefolded() || directory.inode.is_inline() {
             // Such directories are not changed.
-            return ReadDir::new(mounted.volume(), directory.inode, start);
+            return DirListing::new(mounted.volume(), directory.inode, start);
         }
         let live = Live::new(mounted, mounted.get(ino)?, start);
-        Ok(ReadDir {
+        Ok(DirListing {
             directory,
             start,
             source: Source::Live(Box::new(live)),
@@ -126,7 +130,7 @@ impl<'a> ReadDir<'a> {
     }
 }
 
-impl Iterator for ReadDir<'_> {
+impl Iterator for DirListing<'_> {
     type Item = Result<ListedEntry, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {

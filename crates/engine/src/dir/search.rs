@@ -240,6 +240,11 @@ impl<'a> Name<'a> {
         if directory.volume.superblock().encoding() != casefold::ENCODING_UTF8_12_1 {
             return Err(Error::Unsupported("the encoding of casefolded names"));
         }
+        if !casefold::IS_SUPPORTED {
+            return Err(Error::Unsupported(
+                "a name in a directory that ignores case (feature `casefold`)",
+            ));
+        }
         Ok(Name::Folded(FoldedName::new(name)))
     }
 

@@ -12,13 +12,16 @@ impl InodeFs {
         self.mounted.volume().is_writable()
     }
 
-    /// Whether it can be changed: it was opened for writing, its journal was not aborted, and no corruption was met
-    /// after which nothing is to be changed ([`crate::OnError`]).
+    /// Whether it can be changed: it was opened for writing, its journal was not aborted, it was not closed, and no
+    /// corruption was met after which nothing is to be changed ([`crate::OnError`]).
     #[must_use]
     pub fn is_writable(&self) -> bool {
         let writing = self.mounted.volume().writing();
-        writing
-            .is_ok_and(|writing| writing.journal.check().is_ok() && !writing.errors.is_read_only())
+        writing.is_ok_and(|writing| {
+            writing.journal.check().is_ok()
+                && !writing.errors.is_read_only()
+                && !writing.gate.is_retired()
+        })
     }
 
     /// Makes all that is done from here on one transaction: [`InodeFs::close_atomic`] commits it, [`InodeFs::abandon`]
@@ -35,19 +38,20 @@ impl InodeFs {
         mount::hold(&self.mounted)
     }
 
-    /// Commits all that was done since [`InodeFs::begin_atomic`] as one transaction, and closes the file system.
+    /// Commits all that was done since [`InodeFs::begin_atomic`] as one transaction, and closes the file system. Only
+    /// dropping it may follow.
     ///
     /// # Errors
     /// `Aborted` when it does not fit one; then nothing was changed. As [`InodeFs::close`].
-    pub fn close_atomic(self) -> Result<(), Error> {
+    pub fn close_atomic(&mut self) -> Result<(), Error> {
         mount::unmount_held(&self.mounted)
     }
 
-    /// Closes the file system as it was at [`InodeFs::begin_atomic`].
+    /// Closes the file system as it was at [`InodeFs::begin_atomic`]. Only dropping it may follow.
     ///
     /// # Errors
     /// `ReadOnly`, `Io`; what was done is forgotten all the same.
-    pub fn abandon(self) -> Result<(), Error> {
+    pub fn abandon(&mut self) -> Result<(), Error> {
         mount::abandon(&self.mounted)
     }
 }

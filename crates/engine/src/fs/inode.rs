@@ -12,6 +12,7 @@ use crate::attr;
 use crate::data;
 use crate::error::Error;
 use crate::extent::Mappings;
+use crate::fs::InodeFs;
 use crate::icache::{LoadedInode, MountedFs};
 use crate::sb::OpenVolume;
 use crate::xattr::{self, Xattr};
@@ -155,7 +156,64 @@ pub struct InodeRef<'fs> {
     pub(super) inode: LoadedInode,
 }
 
+/// An inode that was found once, kept apart from its file system: an open file has it, and reads it without looking
+/// for it again where nothing changes.
+#[derive(Clone)]
+pub struct FoundInode(LoadedInode);
+
+impl FoundInode {
+    /// As [`InodeRef::read`]; `fs` is the file system in which it was found.
+    ///
+    /// # Errors
+    /// As [`InodeRef::read`].
+    pub fn read(&self, fs: &InodeFs, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        fs.noting(read(&fs.mounted, &self.0, offset, buf))
+    }
+
+    /// As [`InodeRef::metadata`], as it is now.
+    ///
+    /// # Errors
+    /// As [`InodeFs::metadata`].
+    pub fn metadata(&self, fs: &InodeFs) -> Result<Metadata, Error> {
+        match fs.mounted.volume().is_writable() {
+            true => fs.metadata(self.0.ino()),
+            false => Ok(Metadata::of(fs.mounted.volume(), self.0.ino(), &self.0)),
+        }
+    }
+}
+
+/// Reads an inode's bytes; its time of access follows.
+fn read(
+    mounted: &MountedFs,
+    inode: &LoadedInode,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<usize, Error> {
+    let read = read_noatime(mounted, inode, offset, buf)?;
+    attr::accessed(mounted, inode.ino());
+    Ok(read)
+}
+
+fn read_noatime(
+    mounted: &MountedFs,
+    inode: &LoadedInode,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<usize, Error> {
+    match mounted.volume().is_writable() {
+        // The map may have changed since the inode was found.
+        true => data::read_now(mounted, inode.ino(), offset, buf),
+        false => data::read(mounted.volume(), inode, offset, buf),
+    }
+}
+
 impl InodeRef<'_> {
+    /// The inode apart from its file system.
+    #[must_use]
+    pub fn found(self) -> FoundInode {
+        FoundInode(self.inode)
+    }
+
     /// What `stat` tells.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
@@ -168,9 +226,7 @@ impl InodeRef<'_> {
     /// `IsDirectory` or `NotRegular` for an inode that is not a regular file, `Encrypted` and `Unsupported` (verity)
     /// for contents that can't be read, `Corrupt` for broken maps, `Io`.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
-        let read = self.read_noatime(offset, buf)?;
-        attr::accessed(self.mounted, self.inode.ino());
-        Ok(read)
+        read(self.mounted, &self.inode, offset, buf)
     }
 
     /// As [`InodeRef::read`]; the time of access stays, as with `O_NOATIME`.
@@ -178,11 +234,7 @@ impl InodeRef<'_> {
     /// # Errors
     /// As [`InodeRef::read`].
     pub fn read_noatime(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
-        match self.mounted.volume().is_writable() {
-            // The map may have changed since the inode was found.
-            true => data::read_now(self.mounted, self.inode.ino(), offset, buf),
-            false => data::read(self.mounted.volume(), &self.inode, offset, buf),
-        }
+        read_noatime(self.mounted, &self.inode, offset, buf)
     }
 
     /// The runs of the inode's blocks in ascending order, holes up to the end of the file included, and what is

@@ -252,8 +252,17 @@ impl InodeFs {
     /// `ReadOnly`; `NotFound`, `NotDirectory`, `TooManyLinks`, `NameTooLong`; `Busy` if others change what is on the
     /// way again and again; `Corrupt`, `Io`.
     pub fn walk(&self, path: &[u8], intent: WalkIntent) -> Result<WalkEnd, Error> {
+        self.walk_in(Ino::ROOT, path, intent)
+    }
+
+    /// As [`InodeFs::walk`], as if `root`, which the caller holds, were the root directory: see
+    /// [`InodeFs::resolve_in`].
+    ///
+    /// # Errors
+    /// As [`InodeFs::walk`].
+    pub fn walk_in(&self, root: Ino, path: &[u8], intent: WalkIntent) -> Result<WalkEnd, Error> {
         self.mounted.volume().writing()?;
-        self.noting(namei::walk(&self.mounted, path, intent))
+        self.noting(namei::walk(&self.mounted, root, path, intent))
     }
 
     /// Lets go of an inode that was held. One without names is deleted with its last holder, before this returns, and

@@ -43,8 +43,14 @@ pub struct WalkEnd {
     pub found: Option<Ino>,
 }
 
-/// The inode that a path leads to. `follow_last` says whether a symbolic link at its end is followed.
-pub(crate) fn resolve(mounted: &MountedFs, path: &[u8], follow_last: bool) -> Result<Ino, Error> {
+/// The inode that a path leads to from `root`, which it does not leave. `follow_last` says whether a symbolic link at
+/// its end is followed.
+pub(crate) fn resolve(
+    mounted: &MountedFs,
+    root: Ino,
+    path: &[u8],
+    follow_last: bool,
+) -> Result<Ino, Error> {
     if path.is_empty() {
         return Err(Error::NotFound);
     }
@@ -52,7 +58,7 @@ pub(crate) fn resolve(mounted: &MountedFs, path: &[u8], follow_last: bool) -> Re
         return Err(Error::NameTooLong);
     }
     let mut rest = path.to_vec();
-    let mut here = Ino::ROOT;
+    let mut here = root;
     let mut links = 0;
     loop {
         let begin = rest.iter().position(|byte| *byte != b'/');
@@ -64,7 +70,7 @@ pub(crate) fn resolve(mounted: &MountedFs, path: &[u8], follow_last: bool) -> Re
         let directory = mounted.load_used(here)?;
         // The root is its own parent, whatever its entry says.
         let is_above_root =
-            &rest[begin..end] == b".." && here == Ino::ROOT && directory.is(FileType::Directory);
+            &rest[begin..end] == b".." && here == root && directory.is(FileType::Directory);
         let name = match is_above_root {
             true => b".",
             false => &rest[begin..end],
@@ -84,7 +90,7 @@ pub(crate) fn resolve(mounted: &MountedFs, path: &[u8], follow_last: bool) -> Re
                 return Err(Error::NotFound);
             }
             if target[0] == b'/' {
-                here = Ino::ROOT;
+                here = root;
             }
             target.append(&mut rest);
             rest = target;
@@ -99,6 +105,8 @@ pub(crate) fn resolve(mounted: &MountedFs, path: &[u8], follow_last: bool) -> Re
 /// What is left of a path, and where it begins.
 struct Rest {
     path: Vec<u8>,
+    /// Where an absolute path begins, and which no path leaves.
+    root: Ino,
     here: Ino,
     /// Whose directory `here` is; `None` for the root, which stays.
     generation: Option<Generation>,
@@ -121,12 +129,20 @@ impl Rest {
         }
         match target.first() {
             None => return Err(Error::NotFound),
-            Some(b'/') => (self.here, self.generation) = (Ino::ROOT, None),
+            Some(b'/') => (self.here, self.generation) = (self.root, None),
             Some(_) => {}
         }
         target.extend_from_slice(&self.path[end..]);
         self.path = target;
         Ok(())
+    }
+
+    /// A name as it is looked up in `here`: the root is its own parent, whatever its entry says.
+    fn shown_name<'a>(&self, name: &'a [u8]) -> &'a [u8] {
+        match name {
+            b".." if self.here == self.root => b".",
+            name => name,
+        }
     }
 
     /// Whether `here` is still the directory that the path led to.
@@ -141,12 +157,18 @@ impl Rest {
     }
 }
 
-/// Walks a path once, on a volume that is written to, and holds what it ends at.
+/// Walks a path once from `root`, which it does not leave and which stays meanwhile, on a volume that is written to,
+/// and holds what it ends at.
 ///
 /// # Errors
 /// `NotFound`, `NotDirectory`, `TooManyLinks`, `NameTooLong`; `Busy` if others change what is on the way again and
 /// again; `Corrupt`, `Io`.
-pub(crate) fn walk(mounted: &MountedFs, path: &[u8], intent: WalkIntent) -> Result<WalkEnd, Error> {
+pub(crate) fn walk(
+    mounted: &MountedFs,
+    root: Ino,
+    path: &[u8],
+    intent: WalkIntent,
+) -> Result<WalkEnd, Error> {
     if path.is_empty() {
         return Err(Error::NotFound);
     }
@@ -154,7 +176,7 @@ pub(crate) fn walk(mounted: &MountedFs, path: &[u8], intent: WalkIntent) -> Resu
         return Err(Error::NameTooLong);
     }
     for _ in 0..TRIES {
-        if let Some(end) = try_walk(mounted, path, intent)? {
+        if let Some(end) = try_walk(mounted, root, path, intent)? {
             return Ok(end);
         }
     }
@@ -164,19 +186,21 @@ pub(crate) fn walk(mounted: &MountedFs, path: &[u8], intent: WalkIntent) -> Resu
 /// One walk; `None` if a directory was deleted while the walk was in it.
 fn try_walk(
     mounted: &MountedFs,
+    root: Ino,
     path: &[u8],
     intent: WalkIntent,
 ) -> Result<Option<WalkEnd>, Error> {
     let mut rest = Rest {
         path: path.to_vec(),
-        here: Ino::ROOT,
+        root,
+        here: root,
         generation: None,
         links: 0,
     };
     loop {
         let Some(name) = rest.next() else {
             // Only the root has no name.
-            return hold_root(mounted).map(Some);
+            return hold_root(mounted, root).map(Some);
         };
         let is_last = rest.path[name.end..].iter().all(|byte| *byte == b'/');
         if is_last {
@@ -192,7 +216,7 @@ fn try_walk(
         let stepped = step(
             mounted,
             rest.here,
-            shown_name(rest.here, &rest.path[name.clone()]),
+            rest.shown_name(&rest.path[name.clone()]),
         );
         if !rest.is_still(mounted)? {
             return Ok(None);
@@ -201,7 +225,7 @@ fn try_walk(
             (_, Some(target)) => rest.follow(target, name.end)?,
             (inode, None) if inode.is(FileType::Directory) => {
                 rest.path.drain(..name.end);
-                let is_root = inode.ino() == Ino::ROOT;
+                let is_root = inode.ino() == root;
                 rest.here = inode.ino();
                 rest.generation = (!is_root).then(|| inode.generation());
             }
@@ -210,20 +234,12 @@ fn try_walk(
     }
 }
 
-/// A name as it is looked up: the root is its own parent, whatever its entry says.
-fn shown_name(directory: Ino, name: &[u8]) -> &[u8] {
-    match name {
-        b".." if directory == Ino::ROOT => b".",
-        name => name,
-    }
-}
-
-fn hold_root(mounted: &MountedFs) -> Result<WalkEnd, Error> {
-    mounted.get(Ino::ROOT)?.hold();
+fn hold_root(mounted: &MountedFs, root: Ino) -> Result<WalkEnd, Error> {
+    mounted.get(root)?.hold();
     Ok(WalkEnd {
         directory: None,
         name: Vec::new(),
-        found: Some(Ino::ROOT),
+        found: Some(root),
     })
 }
 
@@ -258,7 +274,7 @@ fn finish(
     };
     let follows = intent != WalkIntent::FindLink || has_slash;
     let volume = mounted.volume();
-    let looked_up = shown_name(rest.here, name);
+    let looked_up = rest.shown_name(name);
     let looked = look_at(mounted, rest.here, looked_up, |live, inode| {
         if follows && inode.is(FileType::Symlink) {
             return Ok(Err(data::read_link(volume, &inode)?));

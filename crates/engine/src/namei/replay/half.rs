@@ -12,7 +12,7 @@ use ondisk::{Corrupt, FileType, FsBlock, Ino, Site};
 
 use super::said::{self, Said};
 use super::{Replay, lock};
-use crate::dir::ReadDir;
+use crate::dir::DirListing;
 use crate::error::Error;
 use crate::extent::{self, ExtentDraft};
 use crate::icache::Exclusive;
@@ -171,7 +171,7 @@ impl Replay<'_> {
         let mut met = BTreeSet::from([Ino::ROOT]);
         let mut next = vec![Ino::ROOT];
         while let Some(directory) = next.pop() {
-            for entry in ReadDir::of(self.mounted, directory, 0)? {
+            for entry in DirListing::of(self.mounted, directory, 0)? {
                 let entry = entry?;
                 if entry.name == b"." || entry.name == b".." {
                     continue;

@@ -12,7 +12,7 @@ use ondisk::{Feature, FileType, Flags, Ino};
 
 use super::said::Said;
 use super::{NewContent, Replay, bad_name, create};
-use crate::dir::{self, ReadDir};
+use crate::dir::{self, DirListing};
 use crate::error::Error;
 use crate::icache::{Exclusive, LoadedInode};
 
@@ -135,7 +135,7 @@ impl Replay<'_> {
     fn names_of(&self, inode: LoadedInode) -> Result<(Ino, Vec<Named>), Error> {
         let (ino, mut parent) = (inode.ino(), Ino::ROOT);
         let mut names = Vec::new();
-        for entry in ReadDir::new(self.mounted.volume(), inode, 0)? {
+        for entry in DirListing::new(self.mounted.volume(), inode, 0)? {
             let entry = entry?;
             match &entry.name[..] {
                 b"." => {}

@@ -78,7 +78,7 @@ impl<'a> Extraction<'a> {
 
     /// Extracts what is below a directory into the destination, which gets the mode `last` in the end.
     pub fn tree(self, from: Ino, last: Option<Mode>) -> Result<Summary, Error> {
-        drop(self.fs.read_dir_ino(from)?);
+        drop(self.fs.list(from)?);
         self.met.lock().insert(from);
         self.meet(Directory {
             ino: from,
@@ -136,7 +136,7 @@ impl<'a> Extraction<'a> {
         };
         let mut waiting = batch();
         let mut names = Names::default();
-        for entry in self.fs.read_dir_ino(directory.ino)? {
+        for entry in self.fs.list(directory.ino)? {
             if self.options.is_cancelled() {
                 return Ok(());
             }

@@ -1,0 +1,283 @@
+//! Directories of an image, open, in the manner of cap-std's `Dir`; and their entries.
+//!
+//! An open directory stays until it is dropped, although its last name may go. Locks: none. Crash: nothing of this is
+//! on disk.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fmt;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use device::host;
+use engine::{FileType, Ino, Metadata};
+use sync::Arc;
+
+use crate::reach::OwnedInode;
+use crate::{Error, File, Fs, OpenOptions};
+
+/// Entries that [`ReadDir`] takes from a directory at once.
+const BATCH: usize = 512;
+/// Broken blocks in a row after which [`ReadDir`] ends.
+const MAX_BROKEN: usize = 4096;
+
+/// An open directory: the root of all paths that are given to it. A path neither leaves it by `..` nor by a symbolic
+/// link; an absolute one begins at it. If others move a directory out of it while a path leads through that, the path
+/// may follow.
+///
+/// It has all methods of [`Fs`], relative to itself, and is that directory wherever others rename it to. `Dir` is
+/// `Send`, `Sync` and `'static`; clones are the same directory. A clone of the [`Fs`] that it derefs to begins at it
+/// too.
+///
+/// ```
+/// use lanefs::Fs;
+///
+/// let fs = Fs::in_memory(8 << 20)?;
+/// fs.create_dir_all("/srv/www")?;
+/// let www = fs.open_dir("/srv/www")?;
+/// www.write("index.html", "<p>hello</p>")?;
+/// www.symlink("/index.html", "start")?;
+/// fs.rename("/srv/www", "/srv/site")?;
+/// assert_eq!(www.read_to_string("start")?, "<p>hello</p>");
+/// assert!(www.metadata("../../lost+found").is_err());
+/// assert_eq!(fs.read_to_string("/srv/site/index.html")?, "<p>hello</p>");
+/// # Ok::<(), lanefs::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Dir {
+    /// Paths begin at the directory, which this keeps.
+    fs: Fs,
+    /// For messages.
+    path: PathBuf,
+}
+
+impl fmt::Debug for Dir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dir")
+            .field("path", &self.path)
+            .field("ino", &self.fs.root.0)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Deref for Dir {
+    type Target = Fs;
+
+    fn deref(&self) -> &Fs {
+        &self.fs
+    }
+}
+
+impl Dir {
+    pub(crate) fn open_at(fs: &Fs, path: &Path) -> Result<Dir, Error> {
+        let held = fs.reach(path, true)?.into_owned();
+        if !fs.named(path, fs.engine.metadata(held.ino))?.is_dir() {
+            return fs.named(path, Err(engine::Error::NotDirectory));
+        }
+        Ok(Dir {
+            fs: Fs {
+                engine: Arc::clone(&fs.engine),
+                root: held.ino,
+                _held_root: Some(Arc::new(held)),
+            },
+            path: path.to_path_buf(),
+        })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn ino(&self) -> Ino {
+        self.fs.root
+    }
+
+    /// What `fstat` tells of it.
+    ///
+    /// # Errors
+    /// When the inode can't be read any more.
+    pub fn dir_metadata(&self) -> Result<Metadata, Error> {
+        self.fs
+            .named(&self.path, self.fs.engine.metadata(self.fs.root))
+    }
+
+    /// A regular file, to be read.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
+        self.fs.file(path)
+    }
+
+    /// A regular file, opened or made as the options say.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open_with(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File, Error> {
+        options.open(&self.fs, path)
+    }
+
+    /// Its entries, without `.` and `..`; their paths are relative to it.
+    ///
+    /// # Errors
+    /// As [`Fs::read_dir`].
+    pub fn entries(&self) -> Result<ReadDir, Error> {
+        ReadDir::of(
+            self.fs.reach(Path::new("/"), true)?.into_owned(),
+            Path::new(""),
+        )
+    }
+}
+
+/// The entries of a directory, in the order of the disk. An error stands for a block that is broken; the entries of the
+/// others follow. Names that are there all the time are given once, whatever others change meanwhile.
+pub struct ReadDir {
+    directory: Arc<OwnedInode>,
+    /// How the caller names it.
+    path: Arc<Path>,
+    /// Entries that were read and not given yet.
+    batch: VecDeque<Result<engine::ListedEntry, engine::Error>>,
+    /// Where the entries behind the batch begin; `None` when there are none.
+    next: Option<u64>,
+}
+
+impl fmt::Debug for ReadDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReadDir").field(&self.path).finish()
+    }
+}
+
+impl ReadDir {
+    pub(crate) fn new(fs: &Fs, path: &Path) -> Result<ReadDir, Error> {
+        ReadDir::of(fs.reach(path, true)?.into_owned(), path)
+    }
+
+    fn of(directory: OwnedInode, path: &Path) -> Result<ReadDir, Error> {
+        let mut entries = ReadDir {
+            directory: Arc::new(directory),
+            path: path.into(),
+            batch: VecDeque::new(),
+            next: Some(0),
+        };
+        entries.fill(0).map_err(|error| entries.at(error))?;
+        Ok(entries)
+    }
+
+    fn at(&self, error: engine::Error) -> Error {
+        Error::at(&host::path_bytes(&self.path), error)
+    }
+
+    /// Takes the next entries from the directory. A batch does not end with an error: it would be met again.
+    fn fill(&mut self, from: u64) -> Result<(), engine::Error> {
+        let OwnedInode { fs, ino, .. } = &*self.directory;
+        self.next = None;
+        let mut broken = 0;
+        for entry in fs.engine.read_dir_from(*ino, from)? {
+            match &entry {
+                Ok(entry) if matches!(&entry.name[..], b"." | b"..") => continue,
+                Ok(entry) => {
+                    broken = 0;
+                    self.next = Some(entry.cookie);
+                }
+                Err(_) => broken += 1,
+            }
+            let is_full = self.batch.len() >= BATCH && entry.is_ok();
+            self.batch.push_back(entry);
+            if is_full {
+                return Ok(());
+            }
+            if broken == MAX_BROKEN {
+                break;
+            }
+        }
+        self.next = None;
+        Ok(())
+    }
+}
+
+impl Iterator for ReadDir {
+    type Item = Result<DirEntry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.batch.is_empty()
+            && let Some(from) = self.next
+            && let Err(error) = self.fill(from)
+        {
+            return Some(Err(self.at(error)));
+        }
+        let entry = self.batch.pop_front()?;
+        Some(match entry {
+            Ok(entry) => Ok(DirEntry {
+                directory: Arc::clone(&self.directory),
+                parent: Arc::clone(&self.path),
+                entry,
+            }),
+            Err(error) => Err(self.at(error)),
+        })
+    }
+}
+
+/// An entry of a directory, which it keeps open.
+#[derive(Clone)]
+pub struct DirEntry {
+    directory: Arc<OwnedInode>,
+    /// How the caller of [`Fs::read_dir`] named the directory.
+    parent: Arc<Path>,
+    entry: engine::ListedEntry,
+}
+
+impl fmt::Debug for DirEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DirEntry").field(&self.path()).finish()
+    }
+}
+
+impl DirEntry {
+    /// The name, as the operating system writes names.
+    #[must_use]
+    pub fn file_name(&self) -> OsString {
+        host::name(&self.entry.name).into_owned()
+    }
+
+    /// The name, as the bytes on the disk.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        &self.entry.name
+    }
+
+    /// The directory's path as it was given to [`Fs::read_dir`], and the name.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.parent.join(self.file_name())
+    }
+
+    /// The number of its inode.
+    #[must_use]
+    pub fn ino(&self) -> Ino {
+        self.entry.ino
+    }
+
+    /// The type of what has the name: as the directory records it, and otherwise as its inode says.
+    ///
+    /// # Errors
+    /// As [`DirEntry::metadata`].
+    pub fn file_type(&self) -> Result<FileType, Error> {
+        match self.entry.file_type {
+            Some(file_type) => Ok(file_type),
+            None => Ok(self.metadata()?.file_type),
+        }
+    }
+
+    /// What `lstat` tells of what has the name now: a symbolic link is not followed.
+    ///
+    /// # Errors
+    /// When nothing has the name any more, or the inode is broken.
+    pub fn metadata(&self) -> Result<Metadata, Error> {
+        let OwnedInode { fs, ino, .. } = &*self.directory;
+        let found = match fs.engine.is_opened_for_writing() {
+            true => fs
+                .reach_in(*ino, &self.entry.name)
+                .and_then(|held| fs.engine.metadata(held.ino())),
+            false => fs.engine.metadata(self.entry.ino),
+        };
+        fs.named(&self.path(), found)
+    }
+}

@@ -1,0 +1,80 @@
+//! What all clones of an [`crate::Fs`] and all its open files and directories share, and what its end leaves.
+//!
+//! The last of them that is dropped closes the file system, unless it was closed or abandoned before. Locks: none of
+//! its own. Crash: as [`engine::InodeFs::close`].
+
+use std::ops::Deref;
+
+use sync::atomic::{AtomicBool, Ordering};
+
+use crate::report;
+
+/// An open file system.
+pub(crate) struct OpenImage {
+    inodes: engine::InodeFs,
+    /// Whether all changes since the beginning are one, which ends by [`OpenImage::close_atomic`] or is forgotten.
+    is_atomic: bool,
+    /// Whether the last drop writes nothing. [atomic: Relaxed]
+    is_left_alone: AtomicBool,
+}
+
+impl Deref for OpenImage {
+    type Target = engine::InodeFs;
+
+    fn deref(&self) -> &engine::InodeFs {
+        &self.inodes
+    }
+}
+
+impl OpenImage {
+    pub(crate) fn new(inodes: engine::InodeFs) -> OpenImage {
+        OpenImage {
+            inodes,
+            is_atomic: false,
+            is_left_alone: AtomicBool::new(false),
+        }
+    }
+
+    /// The last drop writes nothing.
+    pub(crate) fn leave_alone(&self) {
+        // Relaxed: the count of references orders it before the last drop.
+        self.is_left_alone.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes everything durable and leaves a clean image.
+    pub(crate) fn close(mut self) -> Result<(), engine::Error> {
+        self.leave_alone();
+        self.inodes.close_in_place()
+    }
+
+    /// Makes all changes from here on one. Where that can't be, the file system is to be closed.
+    pub(crate) fn begin_atomic(&mut self) -> Result<(), engine::Error> {
+        self.inodes.begin_atomic()?;
+        self.is_atomic = true;
+        Ok(())
+    }
+
+    /// Commits all changes since [`OpenImage::begin_atomic`] as one.
+    pub(crate) fn close_atomic(mut self) -> Result<(), engine::Error> {
+        self.leave_alone();
+        self.inodes.close_atomic()
+    }
+}
+
+impl Drop for OpenImage {
+    fn drop(&mut self) {
+        // Relaxed: the count of references orders it after all that set it.
+        let is_left_alone = self.is_left_alone.load(Ordering::Relaxed);
+        if is_left_alone || !self.is_opened_for_writing() || self.is_retired() {
+            return;
+        }
+        let ended = match self.is_atomic {
+            // Without this the image is replayed to the same state when it is opened next.
+            true => self.inodes.abandon(),
+            false => self.inodes.close_in_place(),
+        };
+        if let Err(error) = ended {
+            report::not_closed(&error);
+        }
+    }
+}
