@@ -53,6 +53,8 @@ const STEPS: [Step; 10] = [
 const BESIDE: [&str; 2] = ["sharing", "instructions"];
 /// The first step that needs all processors.
 const ALONE: &str = "tests";
+/// The features of the library, each of which compiles alone, and its core without any.
+const LIBRARY_FEATURES: [&str; 6] = ["", "build", "casefold", "check", "extract", "tracing"];
 
 /// Runs the steps with these names, all where none is named.
 pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
@@ -123,7 +125,13 @@ fn clippy(root: &Path) -> Result<String, String> {
         "-D",
         "warnings",
     ];
-    cargo(root, &arguments, &[])
+    cargo(root, &arguments, &[])?;
+    for feature in LIBRARY_FEATURES {
+        let alone = ["clippy", "-p", "lanefs", "--features", feature];
+        let rest = ["--locked", "--quiet", "--", "-D", "warnings"];
+        cargo(root, &[&alone[..], &rest].concat(), &[])?;
+    }
+    Ok(String::new())
 }
 
 /// Counts a step that says that it was skipped with the tests that were.

@@ -48,12 +48,41 @@ mod tests {
         let crates = built("lanefs-cli");
         for needed in ["lanefs_journal", "lanefs_engine", "lanefs_sync"] {
             assert!(
-                crates.iter().any(|line| line == needed),
+                crates
+                    .iter()
+                    .any(|line| line.split(' ').next() == Some(needed)),
                 "{needed} in: {crates:?}"
             );
         }
         assert_eq!(with_features_for_tests("lanefs-cli"), [""; 0]);
         assert_eq!(with_features_for_tests("lanefs"), [""; 0]);
+    }
+
+    /// What the library's default features may pull from outside, without macros that run in the compiler.
+    const MOST_OF_OTHERS: usize = 25;
+
+    #[test]
+    fn an_embedder_of_the_core_pulls_few_crates_from_outside() {
+        let output = crate::cargo()
+            .current_dir(crate::root())
+            .args(["tree", "--locked", "--prefix", "none", "--format", "{p}"])
+            .args(["--edges", "normal,no-proc-macro", "--package", "lanefs"])
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut others: Vec<&str> = (text.lines())
+            .map(|line| line.trim_end_matches(" (*)"))
+            .filter(|line| !line.is_empty() && !line.starts_with("lanefs"))
+            .collect();
+        others.sort_unstable();
+        others.dedup();
+        assert!(others.len() > 10, "it pulls none: {others:?}");
+        assert!(
+            others.len() <= MOST_OF_OTHERS,
+            "{}: {others:?}",
+            others.len()
+        );
     }
 
     #[test]
