@@ -33,6 +33,7 @@ mod check;
 mod half;
 mod inline;
 mod said;
+mod values;
 
 use said::{Everything, Place, Said};
 
@@ -219,8 +220,11 @@ impl<'a> Replay<'a> {
     fn delete(&self, ino: Ino) -> Result<(), Error> {
         let live = self.mounted.get(ino)?;
         let locked = live.write_lock();
+        let values = self.values_of(&live.snapshot())?;
         self.change(&locked, |inode| inode.set_links_count(0))?;
-        reap::delete(self.mounted, &locked, reap::Patience::AllSteps).map(drop)
+        reap::delete(self.mounted, &locked, reap::Patience::AllSteps)?;
+        drop(locked);
+        self.release_values(values)
     }
 
     /// Changes an inode's fields.
@@ -383,7 +387,10 @@ impl<'a> Replay<'a> {
                 self.take_contents(&locked, said)?;
             }
             if links == 0 && !self.orphans.contains(&ino) {
+                let values = self.values_of(&live.snapshot())?;
                 reap::delete(self.mounted, &locked, reap::Patience::AllSteps)?;
+                drop(locked);
+                self.release_values(values)?;
             }
         }
         Ok(())

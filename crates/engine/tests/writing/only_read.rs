@@ -151,6 +151,32 @@ fn a_file_that_outgrew_its_inode_and_one_in_a_new_directory_are_shown() {
     }
 }
 
+#[test]
+fn values_in_inodes_of_their_own_go_with_the_last_file_that_has_them() {
+    let Some(linux) = Linux::with("4096", "fast_commit,ea_inode", "size=4", 24) else {
+        return;
+    };
+    let set = |name: &str, bytes: usize| {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(linux.at(name), "user.large", &vec![b'v'; bytes], flags).unwrap();
+    };
+    // Two share a value; the third has its own.
+    set("old0", 20_000);
+    set("old1", 20_000);
+    set("old2", 30_000);
+    let root = linux.mounted.path();
+    testkit::run("sync", &["-f", root.to_str().unwrap()]);
+    // Linux commits in full when it deletes such a file, so they stay open.
+    let _open = ["old0", "old1", "old2"].map(|name| File::open(linux.at(name)).unwrap());
+    fs::remove_file(linux.at("old0")).unwrap();
+    fs::remove_file(linux.at("old2")).unwrap();
+    append(&linux, "old3", b"more");
+    assert_same("one", &here(&linux), &shown(&linux.crashed("one.img")));
+    fs::rename(linux.at("old4"), linux.at("old1")).unwrap();
+    linux.fsync("old1");
+    assert_same("both", &here(&linux), &shown(&linux.crashed("two.img")));
+}
+
 /// The copies of the superblock in an image without checksums, those in its log among them.
 fn superblocks(image: &[u8]) -> Vec<usize> {
     let uuid = &image[1024 + 104..1024 + 120];
