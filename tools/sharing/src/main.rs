@@ -21,7 +21,8 @@ static HEAP: watch::heap::WatchedHeap = watch::heap::WatchedHeap;
 
 const USAGE: &str = "\
 usage: cargo xtask sharing [OPTION ...] [OPERATION[,OPERATION] ...]
-  all pairs of operations, or those named: create unlink append overwrite truncate fallocate stat mkdir rename read
+  all pairs of operations, or those named: create unlink append overwrite truncate fallocate stat mkdir rename
+                  read walk
   --line 64|128   the cache line's bytes (64)
   --set NAME=FORM uses this form of a mechanism
   --json          the report in JSON

@@ -1,7 +1,7 @@
 //! The operations, one at a time, by two workers that have no object in common: each has its own directory under the
 //! root, and its own files in it. No locks of its own; nothing survives the process.
 
-use engine::{Allocate, Error, Ino, InodeFs, NewInode, RenameFlag};
+use engine::{Allocate, Error, Ino, InodeFs, NewInode, RenameFlag, WalkIntent};
 
 /// Bytes of a write.
 const PIECE: usize = 4096;
@@ -31,13 +31,15 @@ pub enum WatchedOperation {
     Rename,
     /// Reads 4 KiB.
     Read,
+    /// Walks a path through two directories that all workers pass to a file in its own, holds it and lets go of it.
+    Walk,
     /// Makes a file, takes its name while it is held, and lets go of it.
     Orphan,
 }
 
 impl WatchedOperation {
     /// All of them.
-    pub const ALL: [WatchedOperation; 11] = [
+    pub const ALL: [WatchedOperation; 12] = [
         WatchedOperation::Create,
         WatchedOperation::Unlink,
         WatchedOperation::Append,
@@ -48,6 +50,7 @@ impl WatchedOperation {
         WatchedOperation::Mkdir,
         WatchedOperation::Rename,
         WatchedOperation::Read,
+        WatchedOperation::Walk,
         WatchedOperation::Orphan,
     ];
 
@@ -74,6 +77,7 @@ impl WatchedOperation {
             WatchedOperation::Mkdir => "mkdir",
             WatchedOperation::Rename => "rename",
             WatchedOperation::Read => "read",
+            WatchedOperation::Walk => "walk",
             WatchedOperation::Orphan => "orphan",
         }
     }
@@ -93,12 +97,25 @@ fn numbered(number: usize) -> String {
     format!("name-{number:05}")
 }
 
+/// The directories that all workers pass.
+const PASSED: [&[u8]; 2] = [b"passed", b"below"];
+
+/// A directory in another one, made if it is not there.
+fn directory_in(fs: &InodeFs, parent: Ino, name: &[u8]) -> Result<Ino, Error> {
+    match fs.lookup(parent, name) {
+        Ok(found) => Ok(found),
+        Err(_) => fs.mkdir(parent, name, owned(0o755)),
+    }
+}
+
 /// One worker and what is its own.
 pub struct WatchedWorker<'fs> {
     fs: &'fs InodeFs,
     operation: WatchedOperation,
     directory: Ino,
     file: Ino,
+    /// The path of its directory.
+    path: Vec<u8>,
     names: Vec<String>,
     bytes: Vec<u8>,
 }
@@ -117,18 +134,24 @@ impl<'fs> WatchedWorker<'fs> {
         siblings: bool,
     ) -> Result<WatchedWorker<'fs>, Error> {
         let name = format!("worker-{number}");
-        let parent = match (siblings, fs.lookup(Ino::ROOT, b"parent")) {
-            (false, _) => Ino::ROOT,
-            (true, Ok(parent)) => parent,
-            (true, Err(_)) => fs.mkdir(Ino::ROOT, b"parent", owned(0o755))?,
-        };
+        let mut passed: &[&[u8]] = if siblings { &[b"parent"] } else { &[] };
+        if operation == WatchedOperation::Walk {
+            passed = &PASSED;
+        }
+        let (mut parent, mut path) = (Ino::ROOT, Vec::new());
+        for above in passed {
+            parent = directory_in(fs, parent, above)?;
+            path.extend_from_slice(above);
+            path.push(b'/');
+        }
+        path.extend_from_slice(name.as_bytes());
         let directory = fs.mkdir(parent, name.as_bytes(), owned(0o755))?;
         let file = fs.create(directory, b"file", owned(0o644))?;
         let names: Vec<String> = (0..rounds + FEW).map(numbered).collect();
         let bytes = vec![0x5a; PIECE];
         let before = match operation {
             WatchedOperation::Unlink => names.len(),
-            WatchedOperation::Stat => FEW,
+            WatchedOperation::Stat | WatchedOperation::Walk => FEW,
             WatchedOperation::Rename => 1,
             _ => 0,
         };
@@ -148,6 +171,7 @@ impl<'fs> WatchedWorker<'fs> {
             operation,
             directory,
             file,
+            path,
             names,
             bytes,
         })
@@ -178,6 +202,13 @@ impl<'fs> WatchedWorker<'fs> {
             WatchedOperation::Stat => {
                 let name = self.names[round % FEW].as_bytes();
                 fs.metadata(fs.lookup(directory, name)?).map(drop)
+            }
+            WatchedOperation::Walk => {
+                let name = self.names[round % FEW].as_bytes();
+                let path = [&self.path, &b"/"[..], name].concat();
+                let end = fs.walk(&path, WalkIntent::Find)?;
+                end.found.into_iter().for_each(|ino| fs.let_go(ino));
+                Ok(())
             }
             WatchedOperation::Append => {
                 let offset = (round * PIECE) as u64;
