@@ -67,9 +67,9 @@ pub enum IoUring {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Polling {
     /// For up to 50 us, unless the process may use only one core, or has a CPU quota of fewer cores than it may run on.
+    #[default]
     Auto,
     /// No.
-    #[default]
     Off,
     /// For up to this time.
     Most(Duration),

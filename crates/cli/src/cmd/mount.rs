@@ -78,8 +78,8 @@ const STOPPED: u8 = b'!';
                        as for mount(8) and ext4
   threads=N            number of threads that answer requests, without io_uring
   poll=auto|off|US     without io_uring: look for the next request for up to US microseconds before
-                       a thread sleeps, while one client sends many (default off; auto: 50, but not
-                       on one core or with a CPU quota)
+                       a thread sleeps, while one client sends many (default auto: 50, but not on
+                       one core or with a CPU quota)
   io_uring=auto|on|off take requests over io_uring (default off; auto: if the kernel offers it and
                        threads= is not given)
   inode_cache=SIZE, metadata_cache=SIZE, live_cache=SIZE (default 32M each),
