@@ -15,6 +15,7 @@
 //! let mut page = fs.create("/srv/www/index.html")?;
 //! page.write_all(b"<p>hello</p>")?;
 //! page.sync_all()?;
+//! page.close()?;
 //! fs.symlink("www", "/srv/html")?;
 //! fs.set_permissions("/srv/www/index.html", 0o640)?;
 //! fs.close()?;
