@@ -194,6 +194,26 @@ fn a_handle_that_a_seal_waited_for_is_counted_by_its_place() {
     assert_eq!(bank.journal.long_handles(), [place]);
 }
 
+/// Half of a transfer is in memory then.
+#[test]
+fn a_step_that_panics_aborts_and_none_of_it_becomes_durable() {
+    let Some(image) = small() else { return };
+    let bank = Bank::open(&image, image.options(), None);
+    let stepped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let credits = bank.journal.reserve(&bank, 1, 0).unwrap();
+        let _handle = bank.journal.begin(credits);
+        panic!("on purpose");
+    }));
+    assert!(stepped.is_err());
+    let target = bank.journal.current_epoch();
+    let refused = bank.journal.commit(&bank, target).unwrap_err();
+    assert!(
+        refused.to_string().contains("panic within a step"),
+        "{refused}"
+    );
+    assert!(bank.journal.reserve(&bank, 1, 0).is_err());
+}
+
 #[test]
 fn nothing_is_written_while_the_journal_is_frozen() {
     let Some(image) = small() else { return };
