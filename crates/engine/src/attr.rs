@@ -280,12 +280,19 @@ pub(crate) fn write_lazy(mounted: &MountedFs) -> Result<(), Error> {
     lazy.iter().try_for_each(|live| write_one(mounted, live))
 }
 
-/// As [`write_lazy`], for one inode.
+/// As [`write_lazy`], for one inode; while changes are shut out, no time waits in memory.
 ///
 /// # Errors
 /// As [`write_lazy`]; as loading the inode.
 pub(crate) fn write_lazy_of(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
-    write_one(mounted, &mounted.get(ino)?)
+    let live = mounted.get(ino)?;
+    if !live.has_lazy_atime() {
+        return Ok(());
+    }
+    let Some(_change) = mounted.volume().writing()?.gate.try_enter() else {
+        return Ok(());
+    };
+    write_one(mounted, &live)
 }
 
 fn write_one(mounted: &MountedFs, live: &Arc<LiveInode>) -> Result<(), Error> {
