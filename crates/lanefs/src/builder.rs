@@ -146,7 +146,11 @@ impl FsBuilder {
             return Err(Error::host("making a file system in", path, exists));
         }
         make::make(path, Some(size), &self.layout, false)?;
-        self.write(true).open(path)
+        self.location = Location::Whole;
+        self.write(true).open(path).inspect_err(|_| {
+            // It is new, and nobody else knows it. Why the open failed is what the caller is told.
+            let _ = std::fs::remove_file(path);
+        })
     }
 
     /// Makes an empty file system on all of a device of the caller and opens it for writing. What the device holds is

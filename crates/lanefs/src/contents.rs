@@ -6,7 +6,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use engine::{FileType, Ino, Metadata, NewInode, SetAttributes, SetTime, XattrFlag};
+use engine::{FileType, Ino, Metadata, NewInode, SetAttributes, SetTime, Xattr, XattrFlag};
 
 use crate::names::NameInParent;
 use crate::reach::{HeldInode, TRIES};
@@ -82,33 +82,52 @@ impl Fs {
         let path = path.as_ref();
         for _ in 0..TRIES {
             let (place, found) = self.reach_place(path)?;
-            let (held, is_new) = match found {
-                Some(found) => (found, false),
-                None if !create => return self.named(path, Err(engine::Error::NotFound)),
-                None => {
-                    self.refuse_slash(path, engine::Error::IsDirectory)?;
-                    let new = NewInode { held: true, ..FILE };
-                    match self.engine.create(place.parent, &place.name, new) {
-                        Ok(ino) => (self.held(ino, true), true),
-                        // Others made one since.
-                        Err(engine::Error::Exists) => continue,
-                        Err(error) => return self.named(path, Err(error)),
-                    }
-                }
-            };
-            let is_set =
-                |time: Option<SetTime>| time.is_none_or(|time| is_new && time == SetTime::Now);
-            if is_set(atime) && is_set(mtime) {
-                return Ok(());
-            }
             let times = SetAttributes {
                 atime,
                 mtime,
                 ..SetAttributes::default()
             };
-            return self.named(path, self.engine.set_attributes(held.ino(), &times));
+            if let Some(found) = found {
+                return match times == SetAttributes::default() {
+                    true => Ok(()),
+                    false => self.named(path, self.engine.set_attributes(found.ino(), &times)),
+                };
+            }
+            if !create {
+                return self.named(path, Err(engine::Error::NotFound));
+            }
+            self.refuse_slash(path, engine::Error::IsDirectory)?;
+            if self.named(path, self.make_touched(&place, &times))? {
+                return Ok(());
+            }
+            // Others made one since.
         }
         self.named(path, Err(engine::Error::Busy))
+    }
+
+    /// Makes an empty file with these times; `false` if the name is another's by now. A cut leaves the file with its
+    /// times, or none.
+    fn make_touched(
+        &self,
+        place: &NameInParent<'_>,
+        times: &SetAttributes,
+    ) -> Result<bool, engine::Error> {
+        let is_now = |time: Option<SetTime>| time.is_none_or(|time| time == SetTime::Now);
+        if is_now(times.atime) && is_now(times.mtime) {
+            return match self.engine.create(place.parent, &place.name, FILE) {
+                Ok(_) => Ok(true),
+                Err(engine::Error::Exists) => Ok(false),
+                Err(error) => Err(error),
+            };
+        }
+        let ino = self.engine.create_unnamed(place.parent, FILE)?;
+        let made = self
+            .engine
+            .set_attributes(ino, times)
+            .and_then(|()| self.engine.install(ino, place.parent, &place.name, None));
+        // Without a name by now, it is deleted here.
+        let released = self.engine.release(ino);
+        made.and_then(|made| released.map(|()| made))
     }
 
     /// Makes a file at a path, or replaces one, with what `fill` puts into it.
@@ -158,10 +177,16 @@ impl Fs {
         place: &NameInParent<'_>,
         taken: TakenAttributes,
     ) -> Result<(), engine::Error> {
+        // What the file has of its own, where it was given another one's.
+        let mut own: Option<(Metadata, Vec<Xattr>)> = None;
         for _ in 0..TRIES {
+            if let Some((metadata, xattrs)) = own.take() {
+                self.take_back(ino, &metadata, &xattrs)?;
+            }
             let old = self.replaceable(place)?;
             let replaced = old.as_ref().map(HeldInode::ino);
             if let Some(replaced) = replaced {
+                own = Some((self.engine.metadata(ino)?, self.engine.xattrs(ino)?));
                 let metadata = self.engine.metadata(replaced)?;
                 self.keep(ino, &metadata, taken)?;
             }
@@ -204,6 +229,26 @@ impl Fs {
             true => Ok(()),
             false => self.engine.set_attributes(ino, &attributes),
         }
+    }
+
+    /// Gives a file the attributes, permissions and owner that it had, instead of those of a file that has lost the
+    /// name to others.
+    fn take_back(&self, ino: Ino, had: &Metadata, xattrs: &[Xattr]) -> Result<(), engine::Error> {
+        for xattr in self.engine.xattrs(ino)? {
+            self.engine.remove_xattr(ino, &xattr.name)?;
+        }
+        let attributes = SetAttributes {
+            mode: Some(had.mode & 0o7777),
+            uid: Some(had.uid),
+            gid: Some(had.gid),
+            ..SetAttributes::default()
+        };
+        self.engine.set_attributes(ino, &attributes)?;
+        for xattr in xattrs {
+            let any = XattrFlag::Any;
+            self.engine.set_xattr(ino, &xattr.name, &xattr.value, any)?;
+        }
+        Ok(())
     }
 
     /// Writes what a reader gives from byte `offset` on; says where it ended.

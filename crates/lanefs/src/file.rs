@@ -227,7 +227,9 @@ fn verify_regular(file_type: FileType) -> Result<(), engine::Error> {
 /// `File`s, also of one file, have positions of their own.
 ///
 /// Dropping it closes it without waiting for anything: if it has no names by then, it is deleted by the reaper thread
-/// or the next change. [`File::close`] deletes it, and returns what went wrong.
+/// or the next change. [`File::close`] deletes it, and returns what went wrong. Where every [`Fs`] was dropped before,
+/// the last `File`, `Dir`, `ReadDir` or `DirEntry` that is dropped closes the file system as the last `Fs` would: it
+/// may wait for the device, and `tracing` is told what went wrong.
 pub struct File {
     held: OwnedInode,
     inode: FoundInode,

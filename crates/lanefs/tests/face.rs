@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use device::{BlockDevice, MemoryDevice};
-use lanefs::{Dir, DirEntry, Error, File, Fs, FsBuilder, Metadata, OpenOptions, ReadDir};
+use lanefs::{Dir, DirEntry, Error, File, Fs, FsBuilder, Metadata, OpenOptions, ReadDir, SetTime};
 use sync::Arc;
 
 fn in_memory() -> Fs {
@@ -95,6 +95,47 @@ fn a_file_system_that_unwinds_is_closed_too() {
     });
     assert!(panicked.join().is_err());
     assert_eq!(reopened(&device).read("/before").unwrap(), b"panic");
+}
+
+#[test]
+fn a_link_to_a_directory_that_is_not_there_makes_no_file() {
+    let fs = in_memory();
+    fs.symlink("nowhere/", "/link").unwrap();
+    let now = fs.write("/link", "bytes").unwrap_err();
+    assert_eq!(now.kind(), ErrorKind::IsADirectory, "{now}");
+    let touched = fs.touch("/link", None, None, true).unwrap_err();
+    assert_eq!(touched.kind(), ErrorKind::IsADirectory, "{touched}");
+    assert!(fs.metadata("/nowhere").is_err());
+    fs.symlink("file", "/other").unwrap();
+    fs.write("/other", "bytes").unwrap();
+    assert_eq!(fs.read("/file").unwrap(), b"bytes");
+}
+
+#[test]
+fn a_file_that_touch_makes_with_a_time_is_there_with_it_or_not_at_all() {
+    let fs = in_memory();
+    let time = SetTime::At(lanefs::Timestamp {
+        seconds: 1_000_000_000,
+        nanoseconds: 7,
+    });
+    fs.touch("/new", Some(time), Some(time), true).unwrap();
+    let modified = fs.metadata("/new").unwrap().modified();
+    assert_eq!(modified, UNIX_EPOCH + Duration::new(1_000_000_000, 7));
+    assert_eq!(fs.metadata("/new").unwrap().nlink, 1);
+}
+
+#[test]
+fn an_image_that_is_made_is_opened_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.img");
+    let partition = lanefs::locate::Location::Partition(1);
+    let fs = Fs::builder()
+        .location(partition)
+        .make(&path, 8 << 20)
+        .unwrap();
+    fs.write("/file", "bytes").unwrap();
+    fs.close().unwrap();
+    assert_eq!(Fs::open(&path).unwrap().read("/file").unwrap(), b"bytes");
 }
 
 #[test]

@@ -292,6 +292,10 @@ fn finish(
     let found = match looked {
         Ok(Ok(found)) => Some(found.keep()),
         Ok(Err(target)) => return Ok(Finish::Link(target)),
+        // As Linux: a link to a directory that is not there makes no file.
+        Err(Error::NotFound) if above.is_some() && has_slash && rest.links > 0 => {
+            return Err(Error::IsDirectory);
+        }
         Err(Error::NotFound) if above.is_some() => None,
         Err(error) => return Err(error),
     };
