@@ -39,13 +39,18 @@ impl FsIdentity {
     }
 }
 
-/// A random UUID (version 4). The keys of std's hash tables are random numbers of the host, and no two states have the
-/// same: what they hash to is as random, without a crate for random numbers.
+/// A random UUID (version 4). The keys of std's hash tables are random numbers of the host, and no two states of a
+/// process have the same: what they hash to is as random, without a crate for random numbers. A process that forked has
+/// its parent's keys, so its number and the time are hashed, too.
 fn random_uuid() -> [u8; 16] {
-    let random = RandomState::new();
+    let (random, process) = (RandomState::new(), std::process::id());
     let mut uuid = [0; 16];
     for (half, bytes) in uuid.chunks_exact_mut(8).enumerate() {
-        bytes.copy_from_slice(&random.hash_one(half).to_le_bytes());
+        bytes.copy_from_slice(
+            &random
+                .hash_one((half, process, sync::clock::wall()))
+                .to_le_bytes(),
+        );
     }
     uuid[6] = uuid[6] & 0x0f | 0x40;
     uuid[8] = uuid[8] & 0x3f | 0x80;
