@@ -106,10 +106,17 @@ fn parse(words: &[&str]) -> Option<(PairSettings, Vec<[WatchedOperation; 2]>)> {
     Some((settings, pairs))
 }
 
-/// Orphans are made of creating and unlinking, so beside other operations they show nothing that these do not.
+/// Orphans are made of creating and unlinking, so beside other operations they show nothing that these do not. Walks
+/// are of interest beside each other, for the directories that both pass. Beside an operation whose inodes are below
+/// another directory they would show by chance which inode numbers have neighbouring buckets.
 fn is_of_interest(pair: [WatchedOperation; 2]) -> bool {
-    pair[1] != WatchedOperation::Orphan
-        || matches!(pair[0], WatchedOperation::Unlink | WatchedOperation::Orphan)
+    match pair[1] {
+        WatchedOperation::Orphan => {
+            matches!(pair[0], WatchedOperation::Unlink | WatchedOperation::Orphan)
+        }
+        WatchedOperation::Walk => pair[0] == WatchedOperation::Walk,
+        _ => true,
+    }
 }
 
 /// Runs the pairs; whether nothing is shared that is not known to be.
