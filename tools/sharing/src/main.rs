@@ -108,10 +108,10 @@ fn parse(words: &[&str]) -> Option<(PairSettings, Vec<[WatchedOperation; 2]>)> {
 
 /// Whether the report of all pairs has this one.
 ///
-/// Orphans are made of creating and unlinking, so a pair of an orphan and another operation shows nothing new. Two walks
-/// show whether the directories that both pass are written. A walk and another operation have no directory in common but
-/// the root; a pair of them would show which of their inode numbers happen to have the same bucket in the inode table:
-/// an unlink looks into each of the buckets of the 16 names that a walk reaches once in 256 rounds.
+/// Orphans are made of creating and unlinking, so a pair of an orphan and another operation shows nothing new. Two
+/// walks show whether the directories that both pass are written. A walk and another operation have no directory in
+/// common but the root. A pair of them would show which of their inode numbers happen to have the same bucket in the
+/// inode table: in 256 rounds an unlink looks once into the bucket of each of the 16 names that a walk reaches.
 fn is_of_interest(pair: [WatchedOperation; 2]) -> bool {
     match pair[1] {
         WatchedOperation::Orphan => {
