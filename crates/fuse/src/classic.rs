@@ -1,8 +1,8 @@
 //! The classic transport: workers that read requests from `/dev/fuse` and write replies to it.
 //!
 //! Each worker has a channel of its own to the kernel where the host allows more than one (`FUSE_DEV_IOC_CLONE`); a
-//! reply goes back by the channel that its request came from. One read and one gathered write a request. Which workers
-//! read, and whether they poll, is decided by `readers`. No locks.
+//! reply goes back by the channel that its request came from. A request takes one read and one gathered write, and no
+//! lock here. `readers` decides which workers read, and whether they poll.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -87,9 +87,10 @@ impl FuseDevice {
     /// # Errors
     /// When the kernel refuses.
     pub(crate) fn set_read_waits(&self, waits: bool) -> io::Result<()> {
-        let flags = match waits {
-            true => OFlags::RDWR,
-            false => OFlags::RDWR | OFlags::NONBLOCK,
+        let flags = if waits {
+            OFlags::RDWR
+        } else {
+            OFlags::RDWR | OFlags::NONBLOCK
         };
         Ok(rustix::fs::fcntl_setfl(&self.0, flags)?)
     }
@@ -234,7 +235,7 @@ pub(crate) fn work<I: ServedFs>(
     Ok(())
 }
 
-/// What a request means for the worker that has read it.
+/// How a request affects its client and the worker that answers it. A malformed request is answered at once.
 fn pace(request: &Result<Request<'_>, Malformed>) -> Pace {
     use FuseOperation as Op;
     match request.as_ref().map(|request| &request.operation) {

@@ -13,8 +13,8 @@
 //! - `operations`: what a kernel asks of a file system, in lanefs's own types; answered by
 //! - `volume`: a [`lanefs::Fs`], and which inodes the kernel knows.
 //!
-//! Which workers of the classic transport read, and when one of them polls, is decided by `readers`. Where many fsyncs
-//! wait for the disk, `waiters` do so in place of the threads that answer.
+//! `readers` decides which workers of the classic transport read, and when one of them polls. If many fsyncs wait for
+//! the disk, the threads of `waiters` do so in place of the threads that answer.
 //!
 //! The kernel is told to keep names and attributes for long, for nobody else changes the image. An inode that it knows
 //! is held in the engine, so that files that are open live on without names until they are forgotten.

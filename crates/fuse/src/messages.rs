@@ -65,7 +65,7 @@ impl TimedRequest {
     }
 }
 
-/// What the sole reader of `/dev/fuse` counted.
+/// Counts of polls of `/dev/fuse`. Only the sole reader polls, so they are not per lane.
 #[derive(Default)]
 struct PollCounts {
     polls: AtomicU64,
@@ -89,7 +89,7 @@ impl Messages {
         add(&self.polls.nanoseconds, nanoseconds);
     }
 
-    /// What was counted, a line each: requests of each kind, and polls.
+    /// All counts, a line each: of the requests of each kind, and of polls.
     pub(crate) fn counter_lines(&self) -> impl Iterator<Item = String> {
         let requests = self.counted();
         let requests = requests.map(|(name, value)| format!("messages.{name} {value}\n"));

@@ -36,7 +36,7 @@ pub struct Options {
     pub threads: usize,
     /// Whether requests are taken over io_uring.
     pub io_uring: IoUring,
-    /// Whether a thread looks for the next request for a moment before it sleeps. Not with io_uring.
+    /// Whether a thread looks for the next request for a moment before it sleeps. Ignored with io_uring.
     pub poll: Polling,
     /// Whether the kernel is to have a block device for the mount.
     pub block_device: Fuseblk,
@@ -61,15 +61,16 @@ pub enum IoUring {
     Off,
 }
 
-/// Whether a thread that answered a request looks for the next one (*polls*) before it sleeps: while one client sends
-/// many requests, each of which would wake the thread. Polling takes at most 2 us of processor time more for each
-/// request.
+/// Whether a thread that answered a request looks for the next one for a while (*polls*) before it sleeps.
+///
+/// A thread polls only while one client sends many requests, each of which would otherwise wake the thread. Polling
+/// takes at most 2 us of processor time more for each request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Polling {
     /// For up to 50 us, unless the process may use only one core, or has a CPU quota of fewer cores than it may run on.
     #[default]
     Auto,
-    /// No.
+    /// Never.
     Off,
     /// For up to this time.
     Most(Duration),
@@ -85,13 +86,14 @@ impl Polling {
             Polling::Off => Duration::ZERO,
             Polling::Most(time) => time,
             Polling::Auto => {
-                // The one counts the quota of the control group, the other does not.
+                // `available_parallelism` respects the CPU quota of the control group, `sched_getaffinity` does not.
                 let usable = thread::available_parallelism();
                 let cores = rustix::thread::sched_getaffinity(None);
                 let cores = cores.map_or(0, |cores| cores.count() as usize);
-                match usable > 1 && usable >= cores {
-                    true => POLL_MOST,
-                    false => Duration::ZERO,
+                if usable > 1 && usable >= cores {
+                    POLL_MOST
+                } else {
+                    Duration::ZERO
                 }
             }
         }
@@ -131,7 +133,7 @@ pub struct Mounted {
 
 /// Where the kernel's requests come from.
 enum Transport {
-    /// `/dev/fuse`: one channel a worker, and which workers read.
+    /// `/dev/fuse`: a channel for each worker, and the readers that they share.
     Classic(Vec<Arc<FuseDevice>>, Arc<Readers>),
     /// io_uring.
     Rings(Queues),
@@ -346,13 +348,14 @@ impl Linked {
         }
         let workers = options.threads.max(1);
         let channels = FuseDevice::channels(self.device, workers, connect::open_device);
-        // Whether reads wait is a property of the channel.
+        // Polling changes whether reads of a channel wait, so no two workers may share one.
         let are_own = channels[1..]
             .iter()
             .all(|one| !Arc::ptr_eq(one, &channels[0]));
-        let window = match are_own {
-            true => options.poll.window(),
-            false => Duration::ZERO,
+        let window = if are_own {
+            options.poll.window()
+        } else {
+            Duration::ZERO
         };
         let readers = Readers::new(window, Arc::clone(image.messages()));
         Ok(Mounted {

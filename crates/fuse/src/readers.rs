@@ -1,38 +1,64 @@
-//! Which workers of the classic transport read requests: all of them, or for a while a single one, which polls.
+//! Decides which workers of the classic transport read requests: all of them, or for a while a single one, which polls.
 //!
 //! # Why
 //!
 //! A request that finds its reader asleep wakes it, which takes longer than most answers: some 8 us if the reader slept
-//! on another core. A client that was answered often sends its next request within a few microseconds. So the reader
-//! looks for a request during that time (*polls*) before it sleeps in read(2), as KVM does before it halts a virtual
-//! CPU.
+//! on another core. A client that has its answer often sends its next request within a few microseconds. So the reader
+//! looks for a request again and again during that time (it *polls*) before it sleeps in read(2), as KVM polls before
+//! it halts a virtual CPU.
 //!
-//! A reader can poll only while no other one sleeps in read(2): the kernel wakes a sleeping reader for each request,
-//! whether or not another reader is looking for one.
+//! A reader polls only while no other worker sleeps in read(2): the kernel wakes a sleeping reader for each request,
+//! whether or not another reader polls.
 //!
-//! # How
+//! # States of a worker
 //!
-//! - While requests are rare or several clients send them, all workers read, and none polls.
-//! - After [`STREAK`] requests in a row that were taken within [`GAP`] of the answer before, the worker that read the
-//!   last of them becomes the *sole* reader. The others leave after their next request and are parked.
-//! - The first of those is the *deputy*: it looks once a [`TICK`] whether the sole reader still takes requests. If it
-//!   does not, it sleeps or waits for something (the disk, a lock), and all may read again. So no request waits longer
-//!   than two ticks for a reader, and a mount that nobody uses wakes no thread.
-//! - The sole reader lets others read at once before a request that will wait for the disk, and after [`QUEUED`]
-//!   requests in a row that it found waiting: then several clients are active.
-//! - A parked worker that is not the deputy reads again when all readers are busy.
+//! - *Reading*: the worker sleeps in read(2) until a request arrives; if it polls, it sleeps only after that.
+//! - *Busy*: the worker has taken a request and answers it.
+//! - *Parked*: another worker is the sole reader, so this one sleeps on a condition variable and takes no request.
+//! - *Deputy*: a parked worker that wakes once a [`TICK`] and checks that the sole reader still takes requests. At most
+//!   one worker is the deputy.
+//!
+//! # How one worker becomes the sole reader
+//!
+//! At first all workers may read, and none polls. This stays so while requests are rare. After [`STREAK`] requests in a
+//! row that were each taken within [`GAP`] of the answer before, the worker that took the last of them becomes the
+//! *sole reader*. A worker that then sleeps in read(2) stays there until it has taken one more request; a worker that
+//! has answered its request parks. The first that parks is the deputy.
+//!
+//! # When all may read again
+//!
+//! - The sole reader has taken a request that will wait for the disk ([`Pace::Slow`]), or the last of [`QUEUED`]
+//!   requests in a row that were waiting when it looked, because several clients are active. It wakes the deputy.
+//! - The sole reader has used up its budget (below). The deputy notices at its next tick.
+//! - The sole reader took no request between two ticks: nobody uses the mount, or the sole reader waits for something
+//!   that was not foreseen, such as a lock. The deputy decides this.
+//!
+//! In each case the deputy reads from then on. Other parked workers stay parked until a reader wakes one of them.
+//!
+//! # Why each request finds a reader
+//!
+//! - A worker that takes a request while no other one reads and no deputy watches wakes a parked worker. The woken
+//!   worker reads if all may read, and becomes the deputy otherwise. If no worker is parked, all are busy, which can
+//!   happen without polling, too.
+//! - While a deputy watches and no worker reads, a request waits for at most two ticks: then the deputy reads.
+//! - A worker that ends lets all read and wakes all parked workers.
+//!
+//! The deputy stops watching after two ticks without a request, so a mount that nobody uses wakes no thread.
 //!
 //! # What it may cost
 //!
-//! The sole reader has a budget of processor time. Each request adds [`ALLOWANCE`], and one that a poll found also
-//! [`SPARED`], the time that sleeping and waking up would have taken; polling takes from it. A poll ends at the latest
-//! when the budget is used up, and all may read then. So a mount takes at most [`ALLOWANCE`] more for each request
-//! than without polling, also if no core is idle and the client waits for that of the reader.
+//! The sole reader has a budget of processor time. Each request adds [`ALLOWANCE`], and a request that a poll found
+//! adds [`SPARED`] as well, the time that sleeping and waking up would have taken. A poll is charged to the budget: it
+//! ends when nothing is left, and all may read after the next request. So a mount takes at most [`ALLOWANCE`] more
+//! processor time for each request than without polling, even if no core is idle and the client waits for the core of
+//! the reader.
 //!
 //! # Locking
 //!
-//! In the steady state a request costs two additions to one word and no lock. The list of the parked ([`Rank::Leaf`])
-//! is locked to park, to wake a parked worker, and by the deputy at each tick.
+//! A request takes no lock as long as no worker parks or is woken. It costs two additions to [`Readers::word`], and
+//! while all may read also two readings of the clock and two stores to [`Readers::rhythm`]; all workers share these two
+//! cache lines. Without polling a request touches neither. The list of the parked ([`Rank::Leaf`]) is locked to park,
+//! to wake a parked worker, and by the deputy at each tick.
 
 use std::io;
 
@@ -45,120 +71,129 @@ mod tests;
 
 use crate::messages::Messages;
 
-/// Requests in a row that must follow the answer before within [`GAP`], until one worker reads alone.
+/// After how many requests in a row, each within [`GAP`] of the answer before, one worker reads alone.
 const STREAK: u64 = 32;
-/// Longer than a poll, because in this time both the client and a reader wake up.
+/// The longest time between an answer and the next request of a streak. It is longer than a poll, because both the
+/// client and a reader wake up in it.
 const GAP: Duration = Duration::from_micros(200);
-/// How often the deputy looks.
+/// How often the deputy checks that the sole reader takes requests.
 const TICK: Duration = Duration::from_millis(2);
-/// Requests in a row that were waiting when the sole reader looked: a single client causes two (a release, and what it
-/// asks for next).
+/// After how many requests in a row that were waiting when the sole reader looked all may read. A single client causes
+/// two: a release, and the request that follows it.
 const QUEUED: u32 = 4;
-/// For how long no worker reads alone after several clients were active, or the sole reader waited.
+/// For how long no worker becomes the sole reader after several clients were active, or the sole reader waited.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The same after the budget was used up.
+/// For how long no worker becomes the sole reader after the budget was used up.
 const PAUSE_OF_SPENT: Duration = Duration::from_millis(10);
 /// Processor time that polling may take for each request.
 const ALLOWANCE: Duration = Duration::from_micros(2);
-/// Processor time that a poll saves which finds a request.
+/// Processor time that a poll saves if it finds a request.
 const SPARED: Duration = Duration::from_micros(6);
 /// The most that the budget can hold.
 const BUDGET_MOST: Duration = Duration::from_micros(100);
-/// A poll that would be shorter than this is not worth its system calls.
+/// The shortest poll that is worth its system calls.
 const POLL_LEAST: Duration = Duration::from_micros(4);
-/// Pauses of the processor between two looks.
+/// Pauses of the processor between two looks of a poll.
 const SPINS: u32 = 8;
 
-/// Parts of [`Readers::word`]: how many workers read, whether there is a deputy, and from here on how many requests
-/// were taken.
+/// The bits of [`Readers::word`] that count the workers that read.
 const READING: u64 = 0xffff;
+/// The bit of [`Readers::word`] that is set while a deputy watches.
 const WATCHED: u64 = 1 << 16;
+/// One taken request in [`Readers::word`]: the upper half counts them.
 const TAKEN: u64 = 1 << 32;
 /// [`Readers::sole`] while all may read.
 const ALL: usize = 0;
 
-/// Where a worker gets its requests from.
+/// The channel that a worker reads requests from.
 pub(crate) trait RequestSource {
-    /// Waits for a request; returns its length, or `None` at the end of the connection. Not while
-    /// [`RequestSource::set_waiting`] says that reads return at once.
+    /// Waits for a request; returns its length, or `None` at the end of the connection. Must not be called while reads
+    /// return at once ([`RequestSource::set_waiting`]).
     fn wait(&self, buf: &mut [u8]) -> io::Result<Option<usize>>;
-    /// The length of a request that has come; `None` if none has, and at the end of the connection. Only while
-    /// [`RequestSource::set_waiting`] says that reads return at once.
+    /// Takes a request if one has arrived; returns its length, or `None` if none has, or at the end of the connection.
+    /// Must be called only while reads return at once ([`RequestSource::set_waiting`]).
     fn look(&self, buf: &mut [u8]) -> io::Result<Option<usize>>;
-    /// Chooses whether reads wait. Other workers must not read from this source.
+    /// Makes reads wait for a request, or return at once. No other worker may read from this source.
     fn set_waiting(&self, waits: bool) -> io::Result<()>;
 }
 
-/// What a request means for the worker that has read it.
+/// How a request affects its client and the worker that answers it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pace {
     /// A client waits for the answer.
     Awaited,
-    /// The client goes on without an answer.
+    /// The client does not wait for the answer.
     Unawaited,
     /// Answering it will wait for the disk.
     Slow,
 }
 
-/// See the module.
+/// The readers of one connection; see the module.
 pub(crate) struct Readers {
-    /// The longest time of a poll; zero if no reader polls.
+    /// The longest time of a poll; zero if workers never poll.
     window: Duration,
     /// [`READING`], [`WATCHED`] and [`TAKEN`]. [atomic: AcqRel]
     word: CachePadded<AtomicU64>,
     /// The number of the sole reader plus one, or [`ALL`]. [atomic: AcqRel]
     sole: CachePadded<AtomicUsize>,
+    /// Used only while all may read.
     rhythm: CachePadded<Rhythm>,
-    /// `parked.count`, to be read without the lock. [atomic: Relaxed]
+    /// A copy of `parked.count` that is read without the lock. [atomic: Relaxed]
     parked_hint: AtomicUsize,
     /// [leaf]
     parked: Mutex<Parked>,
-    /// For the deputy: all may read.
+    /// The deputy waits here; notified when all may read.
     all_may: Condvar,
-    /// For another parked worker: all readers are busy.
+    /// The other parked workers wait here; one is notified when all readers are busy.
     called: Condvar,
     messages: Arc<Messages>,
 }
 
-/// How requests come while all workers read. Only guesses depend on it, so a lost update does no harm.
+/// How fast requests follow answers while all workers may read. It only decides whether polling is worth a try, so a
+/// lost update does no harm.
 struct Rhythm {
-    /// What the times count from.
+    /// The moment that all times here are counted from.
     start: Instant,
     /// When the last request was answered, in nanoseconds. [atomic: Relaxed]
     answered: AtomicU64,
-    /// Requests in a row that came within [`GAP`]. [atomic: Relaxed]
+    /// Requests in a row that were taken within [`GAP`] of the answer before. [atomic: Relaxed]
     streak: AtomicU64,
-    /// Until when no worker reads alone, in nanoseconds. [atomic: Relaxed]
+    /// Until when no worker becomes the sole reader, in nanoseconds. [atomic: Relaxed]
     paused: AtomicU64,
 }
 
+/// The parked workers.
 #[derive(Default)]
 struct Parked {
+    /// How many workers are parked, with the deputy.
     count: usize,
     /// Whether one of them is the deputy.
     has_deputy: bool,
 }
 
 impl Rhythm {
+    /// Nanoseconds since `start`.
     fn now(&self) -> u64 {
         let time = clock::now().saturating_duration_since(self.start);
         u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
     }
 
+    /// Records that a request was answered now.
     fn answered(&self) {
         // Relaxed: a guess; pairs with the load in `is_steady`.
         self.answered.store(self.now(), Ordering::Relaxed);
     }
 
-    /// Counts a request that has come; returns whether enough of them came in a row.
+    /// Counts a request that was taken now; returns whether its worker should become the sole reader.
     fn is_steady(&self) -> bool {
         let now = self.now();
         // Relaxed: a guess; pairs with the store in `answered`.
         let gap = now.saturating_sub(self.answered.load(Ordering::Relaxed));
-        let streak = match u128::from(gap) <= GAP.as_nanos() {
+        let streak = if u128::from(gap) <= GAP.as_nanos() {
             // Relaxed: a guess; pairs with the store below.
-            true => self.streak.load(Ordering::Relaxed) + 1,
-            false => 0,
+            self.streak.load(Ordering::Relaxed) + 1
+        } else {
+            0
         };
         // Relaxed: a guess; pairs with the load above.
         self.streak.store(streak, Ordering::Relaxed);
@@ -166,6 +201,7 @@ impl Rhythm {
         streak >= STREAK && now >= self.paused.load(Ordering::Relaxed)
     }
 
+    /// Keeps every worker from becoming the sole reader for this time.
     fn pause(&self, time: Duration) {
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let until = self.now().saturating_add(time);
@@ -175,7 +211,7 @@ impl Rhythm {
 }
 
 impl Readers {
-    /// For workers that poll no longer than `window` at a time; not at all if that is zero.
+    /// The readers of a connection whose workers poll for at most `window` at a time, and never if that is zero.
     pub(crate) fn new(window: Duration, messages: Arc<Messages>) -> Readers {
         Readers {
             window,
@@ -195,7 +231,7 @@ impl Readers {
         }
     }
 
-    /// The place of a worker, numbered from 0. Each worker takes one, once.
+    /// The place of the worker with this number, from 0. Each worker takes its place once.
     pub(crate) fn place(&self, worker: usize) -> ReaderPlace<'_> {
         ReaderPlace {
             readers: self,
@@ -214,48 +250,59 @@ impl Readers {
         self.sole.load(Ordering::Acquire)
     }
 
-    /// Counts a worker as reading, once it may read.
-    fn enter(&self, mark: usize) {
+    /// Whether this worker may read now.
+    fn may_read(&self, mark: usize) -> bool {
         let sole = self.sole();
-        if sole == ALL || sole == mark {
-            // AcqRel: pairs with all other changes of the word.
-            self.word.fetch_add(1, Ordering::AcqRel);
+        sole == ALL || sole == mark
+    }
+
+    /// Counts this worker as reading.
+    fn count_reader(&self) {
+        // AcqRel: pairs with all other changes of the word.
+        self.word.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Waits until this worker may read, and counts it as reading.
+    fn enter(&self, mark: usize) {
+        if self.may_read(mark) {
+            self.count_reader();
         } else {
             self.park(mark);
         }
     }
 
-    /// A reader has taken a request, and reads no longer.
+    /// Counts a taken request; its worker no longer counts as reading. Wakes a parked worker if no other worker reads
+    /// and no deputy watches.
     fn taken(&self) {
-        // AcqRel: pairs with the change in `watch`. If the deputy's comes first, `parked_hint` is at least what it was
-        // when the deputy left; if this one does, the deputy still watches.
+        // AcqRel: pairs with the `fetch_sub` in `watch`. If that one is first, we see the `parked_hint` that was stored
+        // before it; if ours is first, the deputy still watches, so no worker has to be woken.
         let before = self.word.fetch_add(TAKEN - 1, Ordering::AcqRel);
         if before & (READING | WATCHED) == 1 {
             self.call();
         }
     }
 
-    /// Wakes a parked worker, if there is one, because nobody reads and no deputy watches.
+    /// Wakes a parked worker, if one exists.
     fn call(&self) {
-        // Relaxed: stored under the lock; see `taken` for why it is new enough.
+        // Relaxed: stored under the lock; `taken` explains why it is new enough. A worker that parks later becomes the
+        // deputy without being woken.
         if self.parked_hint.load(Ordering::Relaxed) > 0 {
-            // Under the lock, so that a worker which parks is either before its last look or waits already.
+            // The lock makes sure that a worker which is about to park either waits already, or looks at `sole` and
+            // `has_deputy` after this.
             let _parked = self.parked.lock();
             self.called.notify_one();
         }
     }
 
-    /// Waits until this worker may read, and counts it as reading.
+    /// Waits until this worker may read, as the deputy if no other worker is, and counts it as reading.
     fn park(&self, mark: usize) {
         let mut parked = self.parked.lock();
         parked.count += 1;
-        // Relaxed: read by `call`, which says why that is enough.
+        // Relaxed: read by `call`, which explains why that is enough.
         self.parked_hint.store(parked.count, Ordering::Relaxed);
         loop {
-            let sole = self.sole();
-            if sole == ALL || sole == mark {
-                // AcqRel: pairs with all other changes of the word.
-                self.word.fetch_add(1, Ordering::AcqRel);
+            if self.may_read(mark) {
+                self.count_reader();
                 break;
             }
             if !parked.has_deputy {
@@ -267,11 +314,11 @@ impl Readers {
             self.called.wait(&mut parked);
         }
         parked.count -= 1;
-        // Relaxed: read by `call`, which says why that is enough.
+        // Relaxed: read by `call`, which explains why that is enough.
         self.parked_hint.store(parked.count, Ordering::Relaxed);
     }
 
-    /// What the deputy does until all may read; it then counts as reading.
+    /// Watches the sole reader as the deputy until all may read, and counts this worker as reading.
     fn watch(&self, parked: &mut sync::MutexGuard<'_, Parked>) {
         // AcqRel: pairs with the change in `taken`.
         let mut before = self.word.fetch_or(WATCHED, Ordering::AcqRel);
@@ -279,9 +326,11 @@ impl Readers {
             if !self.all_may.wait_for(parked, TICK) {
                 continue;
             }
-            // Acquire: pairs with the changes in `enter` and `taken`.
+            // Acquire: pairs with the changes in `count_reader` and `taken`.
             let word = self.word.load(Ordering::Acquire);
             if word / TAKEN == before / TAKEN {
+                // No request was taken during this tick. If no worker reads, the sole reader waits for something;
+                // otherwise nobody uses the mount.
                 if word & READING == 0 {
                     self.rhythm.pause(PAUSE);
                 }
@@ -290,11 +339,12 @@ impl Readers {
             }
             before = word;
         }
-        // AcqRel: pairs with the change in `taken`. It is one change, so that at any time this thread reads or watches.
+        // AcqRel: pairs with the change in `taken`. It is a single change, so this thread counts as reading as soon as
+        // it no longer counts as the deputy.
         self.word.fetch_sub(WATCHED - 1, Ordering::AcqRel);
     }
 
-    /// Has this worker read alone from now on, unless another one does; returns whether it does.
+    /// Makes this worker the sole reader, unless another worker is; returns whether it has become it.
     fn become_sole(&self, mark: usize) -> bool {
         // Relaxed: a guess; pairs with the load in `is_steady`.
         self.rhythm.streak.store(0, Ordering::Relaxed);
@@ -306,51 +356,51 @@ impl Readers {
         exchanged.is_ok()
     }
 
-    /// Lets all workers read again; the deputy learns of it at once, or at its next tick.
+    /// Allows all workers to read. Wakes the deputy for it if `at_once`; otherwise the deputy sees it at its next tick.
     fn let_all_read(&self, at_once: bool) {
         // Release: pairs with the load in `sole`.
         self.sole.store(ALL, Ordering::Release);
         if at_once {
-            // Under the lock, so that the deputy is either before its look at `sole` or waits already.
+            // The lock makes sure that the deputy either waits already, or looks at `sole` after this.
             let _parked = self.parked.lock();
             self.all_may.notify_all();
         }
     }
 }
 
-/// A worker's place among the readers. When it is dropped, all others may read.
+/// A worker's place among the readers. Dropping it allows all other workers to read.
 pub(crate) struct ReaderPlace<'r> {
     readers: &'r Readers,
     /// The worker's number plus one.
     mark: usize,
-    /// Whether reads of its source wait.
+    /// Whether reads of the worker's source wait.
     waits: bool,
-    /// Whether it has taken a request and not come back since.
+    /// Whether the worker has taken a request since it last entered.
     has_answered: bool,
-    /// Whether it was the sole reader when it last looked.
+    /// Whether the worker was the sole reader when it last checked.
     is_sole: bool,
-    /// Processor time that it may poll for.
+    /// For how much processor time the worker may still poll.
     budget: Duration,
-    /// Requests in a row that were there when it looked.
+    /// Requests in a row that were waiting when the worker looked.
     queued: u32,
-    /// Of the request before.
+    /// The pace of the request before.
     pace: Pace,
 }
 
-/// How a request was found.
+/// How a worker found a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
-    /// It was there.
+    /// It was waiting when the worker first looked.
     Queued,
-    /// By polling for this time.
-    Polled(Duration),
-    /// By waiting.
+    /// It arrived during a poll.
+    Polled,
+    /// A read that may sleep returned it.
     Slept,
 }
 
 impl ReaderPlace<'_> {
-    /// The length of the next request, once this worker may read; `None` at the end of the connection. The request
-    /// before counts as answered.
+    /// Waits until this worker may read, then for a request; returns its length, or `None` at the end of the
+    /// connection. The request that the worker took before must be answered.
     ///
     /// # Errors
     /// When the source fails.
@@ -376,7 +426,8 @@ impl ReaderPlace<'_> {
         Ok(Some(len))
     }
 
-    /// What the request just read means for this worker. To be called before it is answered.
+    /// Sets the pace of the request that was just read. Must be called before the request is answered: all may read if
+    /// the answer will wait for the disk.
     pub(crate) fn set_pace(&mut self, pace: Pace) {
         self.pace = pace;
         if pace == Pace::Slow && self.is_sole {
@@ -384,21 +435,22 @@ impl ReaderPlace<'_> {
         }
     }
 
+    /// Reads a request, after a poll if this worker is the sole reader and no other one sleeps in read(2).
     fn read<S: RequestSource>(
         &mut self,
         source: &S,
         buf: &mut [u8],
     ) -> io::Result<Option<(usize, Found)>> {
         self.is_sole = self.readers.sole() == self.mark;
-        // Acquire: pairs with the changes in `enter` and `watch`, which come before a worker sleeps in read(2).
+        // Acquire: pairs with the changes in `count_reader` and `watch`, which precede a sleep in read(2).
         let is_alone = self.readers.word.load(Ordering::Acquire) & READING == 1;
         if self.is_sole && is_alone {
             self.set_waiting(source, false)?;
             if let Some(len) = source.look(buf)? {
                 return Ok(Some((len, Found::Queued)));
             }
-            if let Some((len, time)) = self.poll(source, buf)? {
-                return Ok(Some((len, Found::Polled(time))));
+            if let Some(len) = self.poll(source, buf)? {
+                return Ok(Some((len, Found::Polled)));
             }
         }
         self.set_waiting(source, true)?;
@@ -406,6 +458,7 @@ impl ReaderPlace<'_> {
         Ok(len.map(|len| (len, Found::Slept)))
     }
 
+    /// Makes reads of the source wait or return at once, if they do not already.
     fn set_waiting<S: RequestSource>(&mut self, source: &S, waits: bool) -> io::Result<()> {
         if self.waits != waits {
             source.set_waiting(waits)?;
@@ -414,12 +467,8 @@ impl ReaderPlace<'_> {
         Ok(())
     }
 
-    /// Looks for a request as long as window and budget allow; returns its length, and for how long it was polled.
-    fn poll<S: RequestSource>(
-        &mut self,
-        source: &S,
-        buf: &mut [u8],
-    ) -> io::Result<Option<(usize, Duration)>> {
+    /// Looks for a request again and again as long as window and budget allow; returns its length.
+    fn poll<S: RequestSource>(&mut self, source: &S, buf: &mut [u8]) -> io::Result<Option<usize>> {
         let most = self.readers.window.min(self.budget);
         if most < POLL_LEAST {
             return Ok(None);
@@ -432,12 +481,12 @@ impl ReaderPlace<'_> {
             if len.is_some() || time >= most {
                 self.readers.messages.polled(len.is_some(), time);
                 self.budget = self.budget.saturating_sub(time);
-                return Ok(len.map(|len| (len, time)));
+                return Ok(len);
             }
         }
     }
 
-    /// Draws the consequences from how a request was found.
+    /// Decides from how a request was found whether this worker becomes the sole reader, or remains it.
     fn account(&mut self, found: Found) {
         if !self.is_sole {
             let readers = self.readers;
@@ -449,7 +498,7 @@ impl ReaderPlace<'_> {
             return;
         }
         let earned = match found {
-            Found::Polled(_) => ALLOWANCE + SPARED,
+            Found::Polled => ALLOWANCE + SPARED,
             Found::Queued | Found::Slept => ALLOWANCE,
         };
         self.budget = BUDGET_MOST.min(self.budget + earned);
@@ -467,6 +516,7 @@ impl ReaderPlace<'_> {
         }
     }
 
+    /// Ends this worker's time as the sole reader; wakes the deputy if `at_once`.
     fn end_sole(&mut self, at_once: bool) {
         self.is_sole = false;
         self.readers.let_all_read(at_once);
@@ -474,7 +524,10 @@ impl ReaderPlace<'_> {
 }
 
 impl Drop for ReaderPlace<'_> {
-    /// The connection has ended, or this worker fails: the parked workers read then, and see for themselves.
+    /// Allows all workers to read, and wakes all that are parked.
+    ///
+    /// A worker drops its place when the connection has ended or the worker has failed. In the first case, each woken
+    /// worker finds the end of the connection when it reads; in the second, the others take all further requests.
     fn drop(&mut self) {
         self.readers.let_all_read(true);
         let _parked = self.readers.parked.lock();

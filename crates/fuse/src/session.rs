@@ -36,7 +36,7 @@ pub(crate) trait ServedFs: Operations {
     fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>);
     /// Closes it. No request comes after this.
     fn close(self) -> Result<(), lanefs::Error>;
-    /// Drops it, and writes nothing. No request comes after this.
+    /// Drops the image without writing anything. No request comes after this.
     fn abandon(self);
 }
 

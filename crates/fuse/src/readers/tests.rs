@@ -1,5 +1,5 @@
-//! Workers that take turns at a source of the tests' own, under schedules: whatever a request waits for, another one is
-//! taken, and none is lost.
+//! Workers read from a simulated connection under random schedules: each request is taken, even while the answers to
+//! all others wait for it.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -10,17 +10,18 @@ use sync::thread;
 use super::*;
 
 const WORKERS: usize = 4;
-/// Long beside the time that a schedule lets pass between two requests of a client.
+/// Much longer than the time that passes under a schedule between two requests of a client.
 const WINDOW: Duration = Duration::from_millis(1);
 const SEEDS: u64 = 60;
-/// Far more turns than a run needs in which no thread ticks for nothing.
+/// The most turns of a run: far more than it needs if no thread ticks while nothing happens.
 const POINTS: u64 = 60_000;
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
+    /// It is answered at once.
     Quick,
-    /// Answered once this many requests were.
+    /// It is answered after this number of other requests.
     After(u64, Pace),
 }
 
@@ -28,9 +29,9 @@ enum Asked {
 struct Connection {
     /// [leaf]
     queue: Mutex<Queue>,
-    /// A request has come, or the end.
+    /// Notified when a request arrives, and when a client ends.
     came: Condvar,
-    /// A request was answered.
+    /// Notified when a request was answered.
     went: Condvar,
 }
 
@@ -57,7 +58,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request, and waits until as many requests are answered as were sent by then.
+    /// Sends a request, and waits until the number of answers is that of all requests up to this one.
     fn ask(&self, what: Asked) {
         let mut queue = self.queue.lock();
         queue.requests.push_back(what);
@@ -69,13 +70,13 @@ impl Connection {
         }
     }
 
-    /// A client ends; with the last of them the connection does.
+    /// Ends a client. The connection ends with the last one.
     fn leave(&self) {
         self.queue.lock().clients -= 1;
         self.came.notify_all();
     }
 
-    /// Answers a request, once what it waits for has come.
+    /// Answers a request, after the answers that it waits for.
     fn answer(&self, what: Asked) {
         let mut queue = self.queue.lock();
         if let Asked::After(count, _) = what {
@@ -88,7 +89,7 @@ impl Connection {
     }
 }
 
-/// A worker's channel.
+/// A worker's channel to the simulated connection.
 struct Channel<'c> {
     connection: &'c Connection,
     waits: Cell<bool>,
