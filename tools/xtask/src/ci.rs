@@ -1,11 +1,13 @@
 //! `cargo xtask ci`: all that must hold before a change goes in, step by step, each timed. The first step that fails
 //! ends the run; the last line is the verdict.
 //!
-//! A whole run does the steps that build in folders of their own ([`BESIDE`]) in a second process, beside those before
-//! the tests: compilers alone leave processors idle. Tests and the crash sweep have the machine for themselves.
+//! In a whole run a second process does the steps that build in folders of their own ([`BESIDE`]), at the same time as
+//! the steps before the tests: one compiler at a time leaves a processor idle. Then the tests and the crash sweep have
+//! the machine for themselves.
 
 mod beside;
 mod elsewhere;
+mod process;
 mod scratch;
 mod tests;
 
@@ -49,7 +51,7 @@ const STEPS: [Step; 10] = [
     }),
 ];
 
-/// The steps that a whole run does beside others.
+/// The steps that the second process of a whole run does.
 const BESIDE: [&str; 2] = ["sharing", "instructions"];
 /// The first step that needs all processors.
 const ALONE: &str = "tests";
@@ -79,7 +81,7 @@ pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
         if name == ALONE
             && let Some(beside) = beside.take()
         {
-            beside.end(&mut tally)?;
+            beside.end(&mut tally).inspect_err(|_| show(&times))?;
         }
         println!("==> {name}");
         let begun = Instant::now();
@@ -97,9 +99,10 @@ pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
     }
     show(&times);
     println!("{:>8}  in all", clock(start.elapsed()));
-    match names.is_empty() || names.contains(&ALONE) {
-        true => println!("ci: passed; {}", tally.closing()),
-        false => println!("ci: passed"),
+    if names.is_empty() || names.contains(&ALONE) {
+        println!("ci: passed; {}", tally.closing());
+    } else {
+        println!("ci: passed");
     }
     Ok(())
 }

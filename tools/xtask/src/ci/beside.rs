@@ -1,14 +1,14 @@
-//! Steps of a whole run that a second process does meanwhile. Its output is kept in a file, and shown when it has
-//! ended.
+//! The second process of a whole run, which does some of the steps meanwhile. Its output is kept in a file, and printed
+//! when it has ended.
 
-use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
-use super::tests::{Tally, kill_group};
+use super::process;
+use super::tests::Tally;
 
-/// The process. It and what it started are killed where the run ends before it.
+/// The second process. If the run ends first, it is killed with all that it started.
 pub(super) struct Beside {
     /// Waited for by `end` and `drop` only.
     child: Child,
@@ -24,18 +24,9 @@ impl Beside {
         let names_text = names.join(" and ");
         let failed = |error: std::io::Error| format!("ci: {names_text} can't be started: {error}");
         let output = root.join("target/beside-output");
-        let file = File::create(&output).map_err(failed)?;
-        let this = std::env::current_exe().map_err(failed)?;
-        let child = Command::new(this)
-            .current_dir(root)
-            .arg("ci")
-            .args(names)
-            .stdin(Stdio::null())
-            .stdout(file.try_clone().map_err(failed)?)
-            .stderr(file)
-            .process_group(0)
-            .spawn()
-            .map_err(failed)?;
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command.current_dir(root).arg("ci").args(names);
+        let child = process::start(&mut command, &output).map_err(failed)?;
         Ok(Beside {
             child,
             output,
@@ -43,10 +34,10 @@ impl Beside {
         })
     }
 
-    /// Waits for the end, shows the output, and counts what it says was skipped.
+    /// Waits until it ends, prints its output, and adds the skipped tests that this reports to `tally`.
     ///
     /// # Errors
-    /// Where one of the steps failed.
+    /// If one of its steps failed, or its output can't be read.
     pub(super) fn end(mut self, tally: &mut Tally) -> Result<(), String> {
         let status = self.child.wait();
         let text = fs::read(&self.output)
@@ -57,18 +48,18 @@ impl Beside {
             .lines()
             .filter(|line| line.starts_with("    skipped: "));
         notes.for_each(|line| tally.read(line));
-        match status {
-            Ok(status) if status.success() => Ok(()),
-            _ => Err(format!("ci: FAILED at {}", self.names)),
+        if status.is_ok_and(|status| status.success()) {
+            return Ok(());
         }
+        Err(format!("ci: FAILED at {}", self.names))
     }
 }
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // After `end` the process was waited for, and its number may be another one's.
+        // `end` has waited for the process, and then its number may belong to another one.
         if let Ok(None) = self.child.try_wait() {
-            kill_group(&self.child);
+            process::kill_group(&self.child);
             let _ = self.child.wait();
         }
     }

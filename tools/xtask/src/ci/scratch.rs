@@ -1,21 +1,21 @@
-//! Where tests have their temporary files. Many tests flush an image again and again, or unmount one: on a disk they
-//! wait for that most of their time, in memory they do not.
+//! The folder for the temporary files of tests. Many tests flush an image again and again, or unmount one. On a disk
+//! they spend most of their time waiting for that; in memory they don't.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where Linux has a file system in memory for everybody.
+/// The file system in memory that all users of a Linux machine share.
 const MEMORY: &str = "/dev/shm";
 /// Bytes that must be free there, and in memory. Tests took 2 GB at most.
 const ROOM: u64 = 6 << 30;
 
-/// A folder of this run; removed with it.
+/// A folder for one run, removed when this is dropped; or none.
 pub(super) struct Scratch {
     path: Option<PathBuf>,
 }
 
 impl Scratch {
-    /// A folder in memory, where there is room for it and TMPDIR does not name another place.
+    /// Makes a folder in memory, unless TMPDIR is set or too little memory is free.
     pub(super) fn new() -> Scratch {
         let is_chosen = std::env::var_os("TMPDIR").is_some();
         let has_room = || free_bytes(Path::new(MEMORY)) >= ROOM && free_memory() >= ROOM;
@@ -29,7 +29,7 @@ impl Scratch {
         }
     }
 
-    /// What tests are to have in their environment.
+    /// The variable that points tests to the folder.
     pub(super) fn environment(&self) -> Option<(&'static str, &Path)> {
         self.path.as_deref().map(|path| ("TMPDIR", path))
     }
@@ -38,19 +38,19 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
-            // What a killed test left mounted stays, and so does its folder.
+            // A killed test may have left a mount in it; then the folder stays.
             let _ = fs::remove_dir_all(path);
         }
     }
 }
 
-/// What an ordinary user may still write there; 0 where that is not known.
+/// The bytes that an ordinary user may still write there; 0 if that is not known.
 fn free_bytes(path: &Path) -> u64 {
     let found = rustix::fs::statvfs(path);
     found.map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// Memory that programs may take without swapping, as the kernel estimates it; 0 where that is not known.
+/// Memory that programs may take without swapping, as the kernel estimates it; 0 if that is not known.
 fn free_memory() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text

@@ -2,17 +2,16 @@
 //! and ends its program, and a process that outlives its test can't keep the run waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::clock;
 use super::scratch::Scratch;
+use super::{clock, process};
 
 /// The longest that one program may take. The slowest takes a minute or two on two cores.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -140,19 +139,14 @@ impl Program {
     fn run(&self, log: &Path, scratch: &Scratch) -> Result<Outcome, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", self.name);
         let begun = Instant::now();
-        let file = File::create(log).map_err(failed)?;
-        let mut child = Command::new(&self.path)
+        let mut command = Command::new(&self.path);
+        command
             .current_dir(&self.folder)
             .env("CARGO_MANIFEST_DIR", &self.folder)
             .envs(scratch.environment())
-            .arg("--show-output")
-            .stdin(Stdio::null())
-            .stdout(file.try_clone().map_err(failed)?)
-            .stderr(file)
-            .process_group(0)
-            .spawn()
-            .map_err(failed)?;
-        let ended = wait(&mut child, LIMIT).map_err(failed)?;
+            .arg("--show-output");
+        let mut child = process::start(&mut command, log).map_err(failed)?;
+        let ended = process::wait(&mut child, LIMIT).map_err(failed)?;
         let bytes = fs::read(log).map_err(failed)?;
         let mut output = String::from_utf8_lossy(&bytes).into_owned();
         if ended.is_none() {
@@ -193,31 +187,6 @@ fn ended_test(line: &str) -> Option<&str> {
     let name = line.strip_prefix("test ")?.split(" ... ").next()?;
     line.contains(" ... ")
         .then(|| name.split(" - ").next().unwrap_or(name))
-}
-
-/// Kills a process that leads a group, and all of that group. It must not have been waited for.
-pub(super) fn kill_group(child: &Child) {
-    if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-    }
-}
-
-/// Waits for the end of a process; after the limit it kills the process and its group, and says `None`.
-fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<std::process::ExitStatus>> {
-    let begun = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if begun.elapsed() > limit {
-            kill_group(child);
-            // A test that the kernel does not let go must not keep this run.
-            std::thread::sleep(Duration::from_secs(1));
-            let _ = child.try_wait()?;
-            return Ok(None);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Compiles the test programs and the examples in the documentation.
@@ -352,22 +321,6 @@ mod unit_tests {
         }
         let expected = "tests: 15 passed, 1 failed, 2 skipped, 1 ignored (2x this needs root)";
         assert_eq!(tally.closing(), expected);
-    }
-
-    #[test]
-    fn a_program_that_does_not_end_is_ended_with_its_children() {
-        let begun = Instant::now();
-        let mut child = Command::new("sh")
-            .args(["-c", "sleep 600 & wait"])
-            .process_group(0)
-            .spawn()
-            .unwrap();
-        assert!(
-            wait(&mut child, Duration::from_millis(100))
-                .unwrap()
-                .is_none()
-        );
-        assert!(begun.elapsed() < Duration::from_secs(60));
     }
 
     #[test]
