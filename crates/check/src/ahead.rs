@@ -1,8 +1,8 @@
-//! Announces to the device which directories are read next, in the order in which they will be.
+//! Announces to the device the blocks of the directories that are read next, in the order in which they are read.
 //!
-//! Directories lie among the data of files. What the kernel reads ahead by itself is then mostly data, and two threads
-//! that take turns look like one reader of everything. Announced blocks are in its cache before a thread asks for them,
-//! and nothing else is read.
+//! Directories are scattered among the data of files. To the kernel, two threads that read them in turns look like one
+//! sequential reader of the whole device, so its own readahead fetches mostly data. An announcement makes the kernel
+//! fetch the blocks of directories alone, before a thread reads them.
 
 use std::ops::Range;
 
@@ -11,11 +11,12 @@ use ondisk::FsBlock;
 use crate::inodes::Directory;
 use crate::volume::Volume;
 
-/// Directories that are announced at once.
+/// How many directories are announced together.
 const BATCH: usize = 64;
 
-/// Announces the batch behind that of this one of `count` directories, if a batch begins with it. `directory` is one of
-/// them by its place in the order.
+/// Announces the next batch of directories when a thread begins to read the first directory of a batch. `unit` is the
+/// position of the directory that the thread reads, in the order of all `count`; `directory` returns the one at a
+/// position.
 pub fn announce<'a>(
     volume: &Volume<'_>,
     unit: usize,
@@ -25,11 +26,11 @@ pub fn announce<'a>(
     if !unit.is_multiple_of(BATCH) {
         return;
     }
-    // The first batch announces itself, too.
+    // No earlier batch announced the first one.
     let from = if unit == 0 { 0 } else { unit + BATCH };
     let batch = from.min(count)..count.min(unit + 2 * BATCH);
     let mut next: Range<u64> = 0..0;
-    let tell = |blocks: &Range<u64>| {
+    let will_read = |blocks: &Range<u64>| {
         let [from, to] = [blocks.start, blocks.end]
             .map(|block| FsBlock(block).offset(volume.geometry.block_size()));
         if from < to {
@@ -38,10 +39,10 @@ pub fn announce<'a>(
     };
     for run in batch.flat_map(|at| directory(at).runs.iter()) {
         if run.pblk != next.end {
-            tell(&next);
+            will_read(&next);
             next = run.pblk..run.pblk;
         }
         next.end = run.pblk + run.len;
     }
-    tell(&next);
+    will_read(&next);
 }

@@ -95,7 +95,7 @@ fn is_at_home(copy: &Superblock, geometry: &Geometry, offset: u64) -> bool {
             == offset
 }
 
-/// The number of groups, as the numbers of blocks say.
+/// The number of groups that follows from the numbers of blocks; `None` if these are impossible.
 fn groups_of(sb: &Superblock) -> Option<u64> {
     let blocks = sb
         .blocks_count()
@@ -107,10 +107,13 @@ fn groups_of(sb: &Superblock) -> Option<u64> {
         .checked_div(per_group)
 }
 
-/// The superblock with the number of inodes of a group that follows from the number of all, if the two disagree and
-/// that one is right: a copy of the superblock has it, or, in a file system of one group, the padding of the inode
-/// bitmap begins there.
-fn with_other_groups(sb: &Superblock, device: &dyn BlockDevice) -> Option<(Superblock, Geometry)> {
+/// The superblock with the number of inodes per group that follows from the number of all inodes, if that one is
+/// right: a copy of the superblock has it too, or, in a file system of one group, the padding of the inode bitmap
+/// begins there.
+fn with_computed_inodes_per_group(
+    sb: &Superblock,
+    device: &dyn BlockDevice,
+) -> Option<(Superblock, Geometry)> {
     sb.verify().ok()?;
     let (groups, inodes) = (groups_of(sb)?, u64::from(sb.inodes_count()));
     let per_group = inodes.checked_div(groups)?;
@@ -136,7 +139,8 @@ fn with_other_groups(sb: &Superblock, device: &dyn BlockDevice) -> Option<(Super
     is_right.then_some((sb, geometry))
 }
 
-/// The bit of the first group's inode bitmap from which on all are set.
+/// The first bit of the padding of the first group's inode bitmap: all bits from there on are set. `None` if the bitmap
+/// can't be read.
 fn inode_padding(device: &dyn BlockDevice, geometry: &Geometry) -> Option<u32> {
     let size = geometry.block_size();
     let mut bytes = vec![0; size.bytes()];
@@ -203,7 +207,10 @@ pub fn superblock(
         None if asked.is_some() => return Err(Error::Unreadable),
         None => None,
     };
-    if let Some((sb, geometry)) = first.as_ref().and_then(|sb| with_other_groups(sb, device)) {
+    if let Some((sb, geometry)) = first
+        .as_ref()
+        .and_then(|sb| with_computed_inodes_per_group(sb, device))
+    {
         let problem = Problem::new(Code::InodesPerGroup).expected(sb.inodes_per_group());
         findings.add(problem.found(first.map_or(0, |sb| sb.inodes_per_group())));
         return Ok(Some((sb, geometry)));

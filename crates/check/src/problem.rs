@@ -137,7 +137,7 @@ problems! {
     InodesCount 0x00000D Superblock Damage false
         "the superblock counts {found} inodes, its groups have {expected}";
     InodesPerGroup 0x8000003F Superblock Damage false
-        "the superblock says {found} inodes a group, its count of inodes and a copy or a bitmap say {expected}";
+        "the superblock counts {found} inodes in a group; its count of all, and a copy or a bitmap, give {expected}";
     FirstMetaGroup 0x000049 Superblock Damage false
         "the first meta group is {found}, but the descriptors have {expected} blocks";
     GroupSizeOdd 0x80000003 Superblock Damage false

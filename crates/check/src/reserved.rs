@@ -1,4 +1,4 @@
-//! Reserved inodes: those that nothing uses must hold nothing.
+//! Checks that reserved inodes which nothing uses hold nothing.
 
 use ondisk::{Feature, FileType, Flags, Ino, Inode};
 
@@ -8,7 +8,7 @@ use crate::special;
 use crate::volume::Volume;
 use crate::xattr::{self, Seen};
 
-/// Whether a reserved inode is checked like a file. One that nothing uses must have no mode.
+/// Decides whether a reserved inode is checked like a file; reports a mode or links that it must not have.
 pub fn is_in_use(volume: &Volume<'_>, ino: Ino, inode: &Inode) -> bool {
     if ino == Ino::ROOT || special::is_special(volume, ino) {
         return true;
@@ -37,7 +37,8 @@ pub fn is_in_use(volume: &Volume<'_>, ino: Ino, inode: &Inode) -> bool {
     inode.mode() != 0
 }
 
-/// What is wrong with an inode of the journal or of a quota file that has contents without being in use.
+/// The problem of the journal's inode, or of a quota file's, if it has contents but is not in use; `None` for other
+/// inodes.
 fn left_code(ino: Ino) -> Option<Code> {
     match ino {
         Ino::JOURNAL => Some(Code::JournalInodeLeft),
@@ -46,7 +47,7 @@ fn left_code(ino: Ino) -> Option<Code> {
     }
 }
 
-/// Checks a reserved inode that nothing uses. Fields that have no meaning without a mode may hold anything.
+/// Checks a reserved inode that nothing uses. Fields that mean nothing without a mode may hold anything.
 pub fn check_unused(volume: &Volume<'_>, ino: Ino, inode: &Inode, slot: &[u8]) {
     if let Some(code) = left_code(ino) {
         if inode.links_count() != 0 || inode.blocks_lo() != 0 || inode.block_word(0) != 0 {
@@ -57,11 +58,12 @@ pub fn check_unused(volume: &Volume<'_>, ino: Ino, inode: &Inode, slot: &[u8]) {
     if ino == Ino::BAD || inode.mode() != 0 {
         return;
     }
-    // e2fsck looks for a block that does not exist only where a name leads.
+    // e2fsck reports an attribute block that does not exist only for an inode that a name refers to.
     let has_block = volume.contains(inode.xattr_block().0, 1);
-    let seen = match has_block {
-        true => xattr::check(volume, ino, inode, slot),
-        false => Seen::default(),
+    let seen = if has_block {
+        xattr::check(volume, ino, inode, slot)
+    } else {
+        Seen::default()
     };
     let size = volume.geometry.block_size();
     let found = inode.sectors(volume.has(Feature::HUGE_FILE), size);

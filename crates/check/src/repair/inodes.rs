@@ -62,7 +62,7 @@ pub fn mend(
         slot[..2].fill(0);
     }
     if is_reserved && word16(&slot, 0) == 0 {
-        if !is_reserved_left_alone(codes) {
+        if !keeps_other_fields(codes) {
             slot.fill(0);
         }
         let flags = Flags(word32(&slot, FLAGS)).without(Flags::CASEFOLD.with(Flags::EA_INODE));
@@ -103,9 +103,9 @@ pub fn mend(
     edit.set_slot(ino, slot)
 }
 
-/// Whether a reserved inode that nothing uses keeps its fields: only its mode and flags are wrong. Otherwise it has
-/// contents, which belong to nothing.
-fn is_reserved_left_alone(codes: &BTreeSet<Code>) -> bool {
+/// Whether a reserved inode that nothing uses keeps its other fields, because only its mode, its flags or its checksum
+/// are wrong. Otherwise it has contents that belong to nothing, and the repair clears it.
+fn keeps_other_fields(codes: &BTreeSet<Code>) -> bool {
     let of_fields = [
         Code::ReservedMode,
         Code::CasefoldNotDirectory,

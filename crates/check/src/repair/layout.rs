@@ -1,7 +1,8 @@
 //! Superblock and descriptors under repair: what every other pass stands on.
 //!
-//! A descriptor that names a place that can't be is taken from a copy whose checksum is right. Without one, a bitmap is
-//! placed near the end of its group, in a block that is free if one is known to be, and the table is searched for.
+//! If a descriptor names an impossible place, the place is taken from a copy of the descriptor whose checksum is right.
+//! Without such a copy, a bitmap is placed near the end of its group, in a block that is known to be free if there is
+//! one, and `table_search` looks for the table.
 
 use ondisk::{Feature, FsBlock, Geometry, Group, GroupDesc, Ino, bitmap, group_desc};
 
@@ -134,7 +135,7 @@ impl Copies {
     }
 }
 
-/// Whether a bitmap or table of a group may lie there.
+/// Whether these blocks may hold a bitmap or the table of this group.
 pub fn fits(geometry: &Geometry, group: Group, first: FsBlock, blocks: u32) -> bool {
     if geometry.has(Feature::FLEX_BG) {
         return first.0 != 0 && geometry.contains(first, blocks.into());

@@ -205,7 +205,8 @@ impl<'a> JournalBlocks<'a> {
     }
 }
 
-/// The journal's inode with the map and size that its copy in the superblock has, if there is one.
+/// `inode`, changed to the journal's inode that the superblock backs up: its map and its size. `None` if the superblock
+/// has no such backup.
 pub fn backed_up_journal(edit: &Edit<'_, '_>, mut inode: Inode) -> Option<Inode> {
     if edit.sb.journal_backup_type() != 1 {
         return None;

@@ -1,9 +1,11 @@
-//! Where the inode table of a group is, if its descriptor names another place.
+//! Searches for the inode table of a group whose descriptor names another place.
 //!
-//! A group's table is where the copy of its descriptor says. In the first group it may be wherever the place of the
-//! root holds a directory, or that of the journal the map of which the superblock has a copy. The log has copies of
-//! table blocks, too, and without checksums of inodes a place among them can seem to
-//! hold more inodes than the table. So the log, and the metadata of other groups, are the last places that are taken.
+//! The table may be in the place that a copy of the descriptor names. The table of the first group may also be in any
+//! place where the root's slot holds a directory, or the journal's slot holds the map that the superblock backs up.
+//!
+//! The log holds copies of table blocks, too, and without checksums of inodes a place in the log can seem to hold more
+//! inodes than the table. So a place that overlaps the log or the metadata of other groups is chosen only if no other
+//! place is left.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -21,12 +23,12 @@ use crate::runs;
 
 /// Blocks of a table that are read to find out whether it is one.
 const SAMPLE: u32 = 64;
-/// Places for a table that are compared.
+/// The most places that the search compares.
 const PLACES: usize = 1024;
-/// Places for a table that are asked where the log is.
+/// The most places whose journal inode is read to find the log.
 const LOGS: usize = 64;
 
-/// The groups whose descriptors may name another place than that of the inode table.
+/// The groups whose descriptors may name a wrong place for the inode table.
 pub fn doubtful_groups(geometry: &Geometry, problems: &[Problem]) -> BTreeSet<Group> {
     let is_of_all =
         |it: &Problem| matches!(it.code, Code::MetadataOverlap | Code::BackupDescriptors);
@@ -56,7 +58,7 @@ pub fn doubtful_groups(geometry: &Geometry, problems: &[Problem]) -> BTreeSet<Gr
     groups
 }
 
-/// What a table does not overlap.
+/// Blocks that an inode table does not overlap.
 #[derive(Default)]
 struct Others {
     /// Bitmaps and tables of other groups, and copies of superblock and descriptors.
@@ -66,8 +68,8 @@ struct Others {
 }
 
 impl Others {
-    /// What the tables in these places of the first group don't overlap. The log is where the superblock's copy of its
-    /// map says, else where any of the tables says.
+    /// The blocks that the first group's table does not overlap. The log is where the superblock's backup of its map
+    /// places it, or else where the journal's inode in any of the tables at `places` does.
     fn of_first(edit: &Edit<'_, '_>, places: &[FsBlock]) -> Others {
         let mmp = metadata::mmp_block(&edit.sb, &edit.geometry);
         let behind = edit.descs().filter(|(group, _)| *group != Group(0));
@@ -86,7 +88,8 @@ impl Others {
         }
     }
 
-    /// For a group whose table may be in these places. Only those of the first group were searched for.
+    /// The blocks that the group's table, in one of these places, does not overlap. Empty for other groups than the
+    /// first: descriptors name all their places, and no search finds more.
     fn of(edit: &Edit<'_, '_>, group: Group, places: &[FsBlock]) -> Others {
         match group {
             Group(0) => Others::of_first(edit, places),
@@ -94,26 +97,27 @@ impl Others {
         }
     }
 
+    /// Whether one of the others overlaps these blocks.
     fn overlap(&self, first: u64, count: u64) -> bool {
         runs::overlap(&self.log, first, count) || self.metadata.overlaps(first, count)
     }
 }
 
-/// The log's runs, if a journal begins where the inode says.
+/// The runs that this inode of the journal maps; `None` if no journal begins there.
 fn log_runs(edit: &Edit<'_, '_>, inode: &Inode) -> Option<Vec<(u64, u64)>> {
     let map = map::read(edit, Ino::JOURNAL, inode)?;
     BlockHeader::of(&edit.block(map.place(0)?)?)?;
     Some(map.runs.iter().map(|run| (run.pblk, run.len)).collect())
 }
 
-/// The log's runs as the first group's table in this place has them.
+/// The runs of the log according to the journal's inode in the first group's table, if that is in this place.
 fn log_of_table(edit: &Edit<'_, '_>, table: FsBlock) -> Option<Vec<(u64, u64)>> {
     let inode = Inode::parse(&slot_in(edit, table, Ino::JOURNAL)?).ok()?;
     let is_file = inode.file_type() == Some(FileType::Regular) && map::is_mapped(&inode);
     is_file.then(|| log_runs(edit, &inode)).flatten()
 }
 
-/// Corrects the place of a group's inode table, where another place holds more inodes that belong to the group.
+/// Corrects a descriptor if another place than the one that it names is more likely to hold the group's inode table.
 pub fn find_table(edit: &mut Edit<'_, '_>, copies: &Copies, group: Group) -> Option<()> {
     let mut desc = edit.desc(group)?;
     let named = desc.inode_table();
@@ -137,7 +141,7 @@ pub fn find_table(edit: &mut Edit<'_, '_>, copies: &Copies, group: Group) -> Opt
     Some(())
 }
 
-/// The most likely of the places where a group's table may be apart from what its descriptor says.
+/// The most likely place of a group's table; the place that the descriptor names is not considered.
 pub fn best_table(edit: &Edit<'_, '_>, group: Group, copy: Option<&GroupDesc>) -> Option<FsBlock> {
     likeliest(edit, group, &places_of_table(edit, group, copy))
 }
@@ -149,7 +153,7 @@ fn likeliest(edit: &Edit<'_, '_>, group: Group, places: &[FsBlock]) -> Option<Fs
         0 | 1 => Others::default(),
         _ => Others::of(edit, group, places),
     };
-    // Of equals the first one.
+    // Of equally likely places, the first one is taken.
     places.iter().copied().max_by_key(|place| {
         let is_apart = !others.overlap(place.0, blocks);
         (
@@ -160,7 +164,7 @@ fn likeliest(edit: &Edit<'_, '_>, group: Group, places: &[FsBlock]) -> Option<Fs
     })
 }
 
-/// Where a group's table may be apart from what its descriptor says.
+/// Where a group's table may be, according to anything except its descriptor.
 fn places_of_table(edit: &Edit<'_, '_>, group: Group, copy: Option<&GroupDesc>) -> Vec<FsBlock> {
     let geometry = &edit.geometry;
     let blocks = geometry.inode_table_blocks();
@@ -182,8 +186,8 @@ fn places_of_table(edit: &Edit<'_, '_>, group: Group, copy: Option<&GroupDesc>) 
     places
 }
 
-/// How many inodes of the group a table in this place would hold, less those that it would hold garbage for. Blocks
-/// beyond the first [`SAMPLE`] are not read.
+/// How many slots of a table in this place would hold an inode of the group, minus how many would hold garbage. Only
+/// the first [`SAMPLE`] blocks are read.
 pub fn plausibility(edit: &Edit<'_, '_>, group: Group, table: FsBlock) -> i64 {
     let geometry = &edit.geometry;
     let size = geometry.inode_size();
@@ -219,7 +223,7 @@ fn is_plausible(geometry: &Geometry, ino: Ino, slot: &[u8]) -> bool {
     })
 }
 
-/// The slot of one of the first group's inodes, if its table lies in this place.
+/// The slot of one of the first group's inodes, if its table begins at this block.
 fn slot_in(edit: &Edit<'_, '_>, table: FsBlock, ino: Ino) -> Option<Vec<u8>> {
     let geometry = &edit.geometry;
     let (block, byte) = geometry.inode_place(table, ino.0 - 1);

@@ -1,4 +1,4 @@
-//! Directories are announced to the device before they are read, each block once, and nothing else is.
+//! The blocks of directories are announced to the device before they are read, each once, and no other blocks are.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,8 +13,7 @@ use crate::found::Made;
 /// Bytes of a block.
 const BLOCK: u64 = 1024;
 
-/// A device that records in blocks what is announced, what of it is read afterwards, and whether any was announced
-/// again.
+/// A device that records which blocks are announced, which of these are read afterwards, and which are announced again.
 struct Listener {
     inner: MemoryDevice,
     announced: Mutex<BTreeSet<u64>>,
@@ -45,7 +44,7 @@ impl BlockDevice for Listener {
 
 #[test]
 fn directories_are_announced_once_before_they_are_read() {
-    // More than a few batches, the blocks of some of which lie side by side.
+    // Several batches of directories, some of whose blocks are adjacent.
     let count = 300;
     let fill = |root: PathBuf| {
         for name in 0..count {

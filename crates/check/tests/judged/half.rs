@@ -1,5 +1,5 @@
-//! Images that are damaged in half: a large directory, the root, inode tables, the first part of the device. One repair
-//! makes them clean for both judges, and no file keeps fewer of its bytes than with e2fsck -y.
+//! Images of which a large part is damaged: half of a large directory, the root, half of the inode tables, all bitmaps.
+//! One repair makes each clean for both judges, and keeps at least as much of the files as e2fsck -y does.
 
 use std::path::PathBuf;
 
@@ -12,14 +12,15 @@ use crate::repair::{e2fsck_yes, files, kept};
 /// Damages an image.
 type Damage = fn(&mut Damaged, &Places);
 
-/// Blocks of the image.
+/// The blocks of two directories.
 struct Places {
-    /// Of the large directory, in its order.
+    /// The large directory, in the order of its contents.
     large: Vec<u64>,
+    /// The root.
     root: Vec<u64>,
 }
 
-/// Bytes that are neither zeros nor anything of a file system.
+/// Fills a block with random bytes.
 fn junk(image: &mut Damaged, block: u64) {
     let mut random = corpus::Random::new(block);
     let (at, len) = (image.at(block), image.geometry.block_size().bytes());

@@ -68,7 +68,7 @@ pub fn written(bytes: &[u8], writes: &WriteSet) -> Vec<u8> {
     new
 }
 
-/// Repairs with e2fsck -y; none where it does not end well.
+/// The image after e2fsck -y; `None` if e2fsck leaves errors or fails.
 pub fn e2fsck_yes(bytes: &[u8]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
@@ -106,7 +106,7 @@ pub fn files(bytes: &[u8]) -> BTreeMap<u32, Vec<u8>> {
     files
 }
 
-/// How many pieces of the files are as they were, pieces of zeros aside.
+/// How many pieces of the files are as they were. Pieces of zeros are not counted.
 pub fn kept(original: &BTreeMap<u32, Vec<u8>>, image: &[u8]) -> usize {
     let found = files(image);
     let mut kept = 0;

@@ -182,8 +182,8 @@ fn a_bitmap_whose_place_is_lost_does_not_take_the_block_of_a_file() {
 
 #[test]
 fn copies_of_table_blocks_in_the_log_are_not_taken_for_the_inode_table() {
-    // Copies of the root's block lie in the log before the table, and without checksums of inodes a place that reaches
-    // from the log into the table seems to hold more of them than the table.
+    // The log precedes the table and holds copies of the root's block. Without checksums of inodes, a place that begins
+    // in the log and ends in the table seems to hold more inodes than the table.
     for name in ["inode-128", "uninit-bg"] {
         for backup in [1, 0] {
             let mut damaged = Damaged::new(seed(name));
@@ -210,11 +210,12 @@ fn a_lost_inode_table_is_found_though_the_root_in_it_is_broken() {
     ] {
         let mut damaged = Damaged::new(seed(name));
         let before = contents(&damaged.bytes);
-        // Its owner, so that the checksum is wrong; or all of it.
         let slot = damaged.slot(2);
-        match whole_root {
-            true => damaged.bytes[slot].fill(0),
-            false => damaged.bytes[slot.start + 2] ^= 1,
+        if whole_root {
+            damaged.bytes[slot].fill(0);
+        } else {
+            // Another owner: the checksum is wrong.
+            damaged.bytes[slot.start + 2] ^= 1;
         }
         let mut desc = damaged.desc(0);
         desc.set_inode_table(FsBlock(1 << 40));

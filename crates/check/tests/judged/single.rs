@@ -132,7 +132,7 @@ fn junk_in_place_of_a_deleted_inode_has_a_checksum_as_e2fsck_reckons_it() {
             inode.file_type() == Some(FileType::Regular)
         })[1];
         let slot = damaged.slot(ino);
-        // Its extra fields would reach far beyond the slot.
+        // The extra size is far larger than the slot.
         damaged.bytes[slot.clone()].fill(0xE1);
         damaged.bytes[slot.start + 0x1A..slot.start + 0x1C].fill(0);
         assert_found_and_mended(&damaged, Code::InodeChecksum, 0x01_0068, name);
