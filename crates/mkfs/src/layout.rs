@@ -189,9 +189,9 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The same places in an image with these numbers, whose tables are not longer; `last` is that of a group that this
-    /// layout does not have. Tables that lie side by side stay so: what they leave free is one run behind the last of
-    /// them. The blocks of `settled` are used, too.
+    /// This layout with the numbers of `shape`, whose inode tables must not be longer. `last` is the place of a last
+    /// group that this layout does not have; the blocks of `settled` count as used, too. Adjacent tables stay adjacent,
+    /// so the blocks that they no longer need form one run after the last of them.
     pub(crate) fn with_shape(
         &self,
         shape: Shape,
@@ -225,17 +225,18 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Moves inode tables that lay side by side, when each had `before` blocks, to the front of the blocks that they
-    /// had together.
+    /// Moves inode tables that were adjacent when each had `before` blocks together again, to the start of the blocks
+    /// that they had.
     fn pack_tables(&mut self, before: u64) {
         let shorter = before - self.shape.table_blocks;
         let mut end = None;
         let mut moved = 0;
         for place in &mut self.places {
             let start = place.inode_table.0;
-            moved = match end == Some(start) {
-                true => moved + shorter,
-                false => 0,
+            moved = if end == Some(start) {
+                moved + shorter
+            } else {
+                0
             };
             end = Some(start + before);
             place.inode_table = FsBlock(start - moved);

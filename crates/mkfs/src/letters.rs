@@ -77,7 +77,7 @@ fn parse_uuid(option: &str, text: &str) -> Result<[u8; 16], Error> {
     uuid_of(text.trim()).ok_or_else(|| bad(option, text, "a UUID"))
 }
 
-/// The bytes of a UUID: 32 hexadecimal digits, all in one or with dashes at their places.
+/// The bytes of a UUID that is written as 32 hexadecimal digits, without dashes or with all four in their places.
 fn uuid_of(text: &str) -> Option<[u8; 16]> {
     let digits: Vec<u8> = match text.len() {
         32 => text.bytes().collect(),

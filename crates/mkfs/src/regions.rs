@@ -151,9 +151,10 @@ impl GrowingStream {
             shape.shrink_for_growth(inodes, &options)?;
         }
         let region = settle_region(&mut shape, &options)?;
-        let groups = match shape.has(Feature::META_BG) {
-            true => GROWING_GROUPS_MAX,
-            false => region * block / shape.desc_size,
+        let groups = if shape.has(Feature::META_BG) {
+            GROWING_GROUPS_MAX
+        } else {
+            region * block / shape.desc_size
         };
         let most = shape.first_data_block + groups * shape.blocks_per_group;
         shape.blocks =
@@ -388,7 +389,7 @@ mod tests {
         })
     }
 
-    /// Files after which room is given in the shortest steps.
+    /// A number of files for which each step of `more_room` is as short as possible.
     const MANY_FILES: u64 = 1 << 40;
 
     #[test]
@@ -464,7 +465,7 @@ mod tests {
             assert!(room(&more) > room(&geometry));
             geometry = more;
             steps += 1;
-            // The tables of 16 groups lie side by side, but for a superblock here and there.
+            // The tables of 16 groups are adjacent, except where a superblock separates two of them.
             let runs = geometry.clear_runs().len();
             assert!(
                 runs < groups / 8,

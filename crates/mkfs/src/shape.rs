@@ -236,7 +236,7 @@ impl Shape {
         shape.cut_end(options)
     }
 
-    /// What of an inode table of `blocks` blocks can be used: a group's inodes fill whole bytes of its bitmap.
+    /// How many of the `blocks` blocks of an inode table are useful: a group's inodes fill whole bytes of its bitmap.
     pub(crate) fn useful_tables(&self, blocks: u64) -> u64 {
         let inodes = ((blocks << self.block_size.bits()) / self.inode_size) & !7;
         (inodes * self.inode_size).div_ceil(self.block_size.bytes_u64())

@@ -110,11 +110,11 @@ impl SizedStream {
         clear
     }
 
-    /// The same places with less room for inode tables, after `files` files that filled what data could have; `None`
-    /// where nothing is left to give.
+    /// The same places with less room for inode tables, once `files` files have filled the room for data; `None` if the
+    /// tables can't be shorter.
     ///
-    /// Each step leaves a piece for data at the end of each table, or of those side by side. So steps are long while
-    /// the room is far above what a tree of such files needs, and short below that.
+    /// Each step frees a run for data at the end of each table, or of each row of adjacent tables. So a step is long
+    /// while the tables are far longer than a tree of such files needs, and short after that.
     pub(crate) fn lower(&self, files: u64, options: &Options) -> Option<SizedStream> {
         let now = self.room.shape.table_blocks;
         if now <= self.usual.table_blocks {
@@ -134,9 +134,9 @@ impl SizedStream {
         })
     }
 
-    /// Blocks of a group's table, if the rest of the image is filled with files as large as these `files`, which fill
-    /// what data could have so far. Half more are foreseen: directories and links have inodes, too, and later files may
-    /// be smaller.
+    /// How many blocks a group's table will need if the rest of the image is filled with files as large as the first
+    /// `files`, which have filled the room for data so far. The estimate adds half of their inodes, because
+    /// directories and links need inodes, too, and later files may be smaller.
     fn tables_foreseen(&self, files: u64) -> u64 {
         let data: u64 = self.clear_runs().iter().map(|run| run.len).sum();
         let shape = &self.room.shape;

@@ -39,9 +39,11 @@ impl FsIdentity {
     }
 }
 
-/// A random UUID (version 4). The keys of std's hash tables are random numbers of the host, and no two states of a
-/// process have the same: what they hash to is as random, without a crate for random numbers. A process that forked has
-/// its parent's keys, so its number and the time are hashed, too.
+/// A random UUID (version 4).
+///
+/// It needs no crate for random numbers: the keys of a [`RandomState`] are random numbers of the host, and no two
+/// states of a process have the same keys, so a hash with them is random, too. A forked process has the keys of its
+/// parent, so the process id and the time are hashed.
 fn random_uuid() -> [u8; 16] {
     let (random, process) = (RandomState::new(), std::process::id());
     let mut uuid = [0; 16];

@@ -76,7 +76,7 @@ impl Shape {
         Ok(Some(groups.div_ceil(per_block)))
     }
 
-    /// The blocks up to which the image must be able to grow, if a size is asked for.
+    /// The number of blocks to which the image must be able to grow; `None` without `-E resize`.
     ///
     /// # Errors
     /// `-E resize`, for more blocks than the resize inode can list.

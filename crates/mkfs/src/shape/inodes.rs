@@ -107,11 +107,11 @@ impl Shape {
         }
     }
 
-    /// Makes the groups of an image whose size is decided last so small that those of the largest size that `-E resize`
-    /// allows can have `inodes` inodes; or as small as groups can be.
+    /// Shrinks the groups of an image whose size is decided last, until the largest image that `-E resize` allows has
+    /// enough groups for `inodes` inodes, or groups can't be smaller.
     ///
     /// # Errors
-    /// As [`Shape::resize_blocks`].
+    /// `-E resize`, for more blocks than the resize inode can list.
     pub(crate) fn shrink_for_growth(
         &mut self,
         inodes: u64,
