@@ -186,8 +186,8 @@ pub trait BlockDevice: Send + Sync {
     /// When the range is not on the device or the medium fails; `buf`'s contents are then unspecified.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// Says that this range will be read soon. A device that can fetches it meanwhile, and only that; no byte changes,
-    /// and nothing waits. A range that does not exist is passed over.
+    /// Announces that this range will be read soon. A device that can read ahead fetches it meanwhile, and nothing
+    /// else. The call neither waits nor fails; what is not on the device is ignored.
     fn will_read(&self, range: Range<u64>) {
         let _ = range;
     }

@@ -87,7 +87,7 @@ pub(crate) mod files {
         Some(at)
     }
 
-    /// Nothing is fetched ahead here.
+    /// Does nothing: no way to read ahead is used here.
     pub(crate) fn will_read(_file: &File, _range: &Range<u64>) {}
 
     /// The longest file that this process may write: no limit is detected here.

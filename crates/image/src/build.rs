@@ -22,7 +22,7 @@ use crate::write::{self, copy};
 /// The most threads: more gain nothing, and some hosts can't start them.
 const THREADS_MAX: usize = 256;
 
-/// How many sizes are tried before a refusal names none.
+/// How many sizes are tried to find one that a refusal can name.
 const NAMED_SIZE_TRIES: u32 = 8;
 
 /// What to build, and how.
@@ -155,8 +155,8 @@ fn planned(tree: &SourceTree, mkfs: &mkfs::Options, size: Size) -> Result<ImageP
     planned.ok_or_else(|| refusal(refused))
 }
 
-/// The refusal of a given size with a size at which the tree surely fits, where one is found near the `needed` bytes
-/// that were computed without placing the tree: maps of files that lie in many pieces may need more.
+/// The refusal of the size `given`. It names a size at which the tree surely fits, if one is found from `needed` bytes
+/// on: that number was computed without placing the tree, and the maps of fragmented files may need more.
 fn named_size(tree: &SourceTree, mkfs: &mkfs::Options, given: u64, needed: u64) -> BuildError {
     let mut size = needed;
     for _ in 0..NAMED_SIZE_TRIES {

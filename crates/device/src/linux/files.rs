@@ -129,9 +129,9 @@ pub(crate) fn data_from(file: &File, at: u64) -> Option<u64> {
     }
 }
 
-/// Has the kernel fetch a range into its cache. A failure changes nothing but the time that reads take.
+/// Makes the kernel fetch a range into its cache. If it does not, reads of the range only take longer.
 pub(crate) fn will_read(file: &File, range: &Range<u64>) {
-    // A length of zero would be all that is behind the start.
+    // To posix_fadvise(2), a length of zero means everything after the start.
     if let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) {
         let _ = rustix::fs::fadvise(file, range.start, Some(len), Advice::WillNeed);
     }
