@@ -523,8 +523,8 @@ fn hint(error: &lanefs::FsError) -> Option<&'static str> {
             Some("name it with --journal FILE, or read the image without it with --no-replay")
         }
         E::FastCommits(_) => Some(
-            "they hold what was fsynced last: `lanefs check` says what is wrong, and --no-replay reads the image \
-             without its journal",
+            "they hold the changes that were fsynced last: `lanefs check` reports what is wrong, and --no-replay reads \
+             the image without its journal",
         ),
         E::Corrupt(_) => {
             Some("`lanefs check` says what else is wrong; repair a copy, not the only one")

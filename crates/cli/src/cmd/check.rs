@@ -133,7 +133,9 @@ impl CheckArgs {
             let failure = Failure::new(error).at(self.image.display());
             failure.status(status)
         })?;
-        passes.map_or(Ok(()), |passes| passes.save(&self.image))?;
+        if let Some(passes) = passes {
+            passes.save(&self.image)?;
+        }
         self.print(context, &report, is_in_use)?;
         let left = if report.is_clean() { 0 } else { LEFT };
         let is_elsewhere = report.counts.contains_key(&Code::JournalExternal);

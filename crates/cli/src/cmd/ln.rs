@@ -57,11 +57,12 @@ impl Ln {
         }
     }
 
-    /// Makes the link in the place of what is there, which stays if that fails.
+    /// Makes the link in place of an existing file, which stays if that fails.
     fn replace(&self, fs: &Fs, target: &Path, link: &Path) -> Result<(), lanefs::Error> {
-        match self.symbolic {
-            true => fs.symlink_over(target, link),
-            false => fs.hard_link_over(target, link),
+        if self.symbolic {
+            fs.symlink_over(target, link)
+        } else {
+            fs.hard_link_over(target, link)
         }
     }
 }

@@ -138,7 +138,8 @@ impl Case {
         command.arg("-").stdout(Stdio::piped()).spawn().unwrap()
     }
 
-    /// The smallest size at which the tree fits, from a file: the size that a refusal names, at which it must fit.
+    /// The smallest size at which the tree fits if it is read from a file. If a refusal names a size, the tree must fit
+    /// at that size.
     fn smallest(&self) -> Option<u64> {
         let refused = self.build("file", "65536");
         let said = error(&refused);

@@ -213,7 +213,7 @@ fn nothing_that_goes_into_a_pipe_is_colored() {
     }
 }
 
-/// Copies out of an image under a limit of file sizes: some file systems of hosts hold a file of 2^60 bytes.
+/// Copies a file out of an image under a limit on file sizes, because some host file systems can hold 2^60 bytes.
 fn limited_copy(inside: &str, copy: &Path) -> Output {
     Command::new("prlimit")
         .arg("--fsize=1000000")

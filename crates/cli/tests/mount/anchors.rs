@@ -253,12 +253,12 @@ fn an_unmount_ends_although_the_images_device_never_answers() {
     if !can_anchor() {
         return;
     }
-    // While sync(2) of another process waits for this file system, the kernel does not ask for its end.
+    // While another process waits for this file system in sync(2), the kernel does not begin to unmount it.
     let is_shown = (0..3).any(|_| ends_unanswered());
     assert!(is_shown, "umount did not end");
 }
 
-/// Whether the unmount ended.
+/// Unmounts an image whose device never answers; returns whether the unmount ended in time.
 fn ends_unanswered() -> bool {
     let folder = tempfile::tempdir().unwrap();
     let outer = image(folder.path(), "outer.img", 4 * SIZE, &[]);
@@ -394,7 +394,7 @@ fn a_block_device_that_was_asked_for_is_there_or_the_mount_fails() {
         assert!(sync_of(&served).contains("all"));
         served.unmount();
     }
-    // A namespace without loop devices, as containers have it. The image may lie in /dev/shm.
+    // A namespace without loop devices, like that of a container. /dev/shm stays, because the image may be there.
     let script = r#"mkdir shm && mount --bind /dev/shm shm && mount -t tmpfs none /dev && mkdir /dev/shm &&
         mount --bind shm /dev/shm && cd "$PWD" && mknod /dev/fuse c 10 229 && mknod /dev/null c 1 3 || exit 77
         "$LANEFS" mount -o fuseblk a.img place && exit 1

@@ -135,7 +135,7 @@ fn sent(root: &Path) -> BTreeMap<String, u64> {
     counted(root, "messages.")
 }
 
-/// What was counted since the mount, by the rest of its name.
+/// The counters of the mount whose names begin with `prefix`, by the rest of the name.
 fn counted(root: &Path, prefix: &str) -> BTreeMap<String, u64> {
     let mut value = vec![0; 1 << 16];
     let len = rustix::fs::getxattr(root, "lanefs.counters", &mut value[..]).unwrap();

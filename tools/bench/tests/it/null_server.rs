@@ -144,7 +144,7 @@ fn a_null_server_that_can_not_be_had_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let absent = folder.path().join("absent");
     for (words, status, said) in [
-        (vec!["-o", "magic"], 2, "there are default_permissions"),
+        (vec!["-o", "magic"], 2, "expected default_permissions"),
         (vec!["--tree", "1,2"], 2, "three numbers"),
         (vec![], 1, "No such file"),
     ] {

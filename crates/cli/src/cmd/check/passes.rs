@@ -1,5 +1,5 @@
-//! `lanefs check --passes FILE`: which thread worked on which pass, and when, as an SVG. One file without scripts,
-//! fonts or links.
+//! `lanefs check --passes FILE`: draws which thread worked on which pass, and when. The picture is a single SVG file
+//! without scripts, fonts or links.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ const TOP: f64 = 84.0;
 const WIDTH: f64 = 860.0;
 const ROW: f64 = 30.0;
 const GAP: f64 = 6.0;
-/// The least width of a span that is there at all.
+/// The least width of a span in the picture.
 const VISIBLE: f64 = 0.5;
-/// Spans that are kept, whatever an image asks for: a directory of many blocks makes one for each thread.
+/// The most spans that are kept. An image can cause more: each directory of many blocks adds one for each thread.
 const SPANS: usize = 10_000;
 
 fn color(stage: Stage) -> &'static str {
@@ -31,16 +31,16 @@ fn color(stage: Stage) -> &'static str {
     }
 }
 
-/// The spans of a check as its threads end them.
+/// Collects the spans of a check as its threads end them.
 pub struct Passes {
-    /// Where the picture goes.
+    /// The file for the picture.
     path: PathBuf,
     begin: Instant,
     spans: Mutex<Vec<PassSpan>>,
 }
 
 impl Passes {
-    /// A check begins now, whose picture goes to this file.
+    /// Begins to record a check whose picture will be written to `path`.
     pub fn begin(path: &Path) -> Passes {
         Passes {
             path: path.to_path_buf(),
@@ -49,7 +49,7 @@ impl Passes {
         }
     }
 
-    /// Keeps a span.
+    /// Records a span, unless there are [`SPANS`] already.
     pub fn add(&self, span: PassSpan) {
         let mut spans = self.spans.lock();
         if spans.len() < SPANS {
@@ -57,7 +57,7 @@ impl Passes {
         }
     }
 
-    /// Draws the check, which ends now, of this image.
+    /// Ends the recording of a check of `image`, and writes the picture.
     pub fn save(self, image: &Path) -> Result<(), Failure> {
         let whole = sync::clock::now().saturating_duration_since(self.begin);
         let name = image.file_name().unwrap_or(image.as_os_str());
@@ -127,7 +127,7 @@ fn draw(image: &str, begin: Instant, whole: Duration, spans: &[PassSpan]) -> Str
     svg
 }
 
-/// Each pass with the time that each thread worked on it.
+/// Adds the legend: the color of each pass, and how long each thread worked on it.
 fn legend(svg: &mut String, threads: usize, spans: &[PassSpan], top: f64) {
     for (row, stage) in Stage::ALL.into_iter().enumerate() {
         let y = top + 22.0 * row as f64;

@@ -59,7 +59,7 @@ impl std::str::FromStr for MountOption {
                     .strip_prefix("poll=")
                     .and_then(|time| time.parse().ok());
                 let time = time.ok_or(
-                    "there are default_permissions, no_open, io_uring=on|auto|off, poll=auto|off|US",
+                    "expected default_permissions, no_open, io_uring=on|auto|off or poll=auto|off|US",
                 )?;
                 MountOption::Poll(Polling::Most(Duration::from_micros(time)))
             }
