@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(with_features_for_tests("lanefs"), [""; 0]);
     }
 
-    /// What the library's default features may pull from outside, without macros that run in the compiler.
+    /// The most crates from outside that the library may pull with its default features. Procedural macros don't count.
     const MOST_OF_OTHERS: usize = 25;
 
     #[test]
