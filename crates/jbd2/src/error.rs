@@ -1,4 +1,4 @@
-//! Why a journal can't be written to, or refuses to go on.
+//! Why a journal can't be written to, or was stopped.
 
 use device::DeviceError;
 use ondisk::Corrupt;
@@ -20,13 +20,13 @@ pub enum JournalError {
     /// The log holds transactions that must be replayed before anything is written.
     #[error("the journal has not been replayed")]
     NotReplayed,
-    /// The journal was aborted before; this is why.
+    /// The journal was aborted before, for this reason.
     #[error("the journal was aborted: {0}")]
     Aborted(Arc<str>),
-    /// One step wants more of the log than a transaction may have.
+    /// One step needs more blocks of the log than a transaction may have.
     #[error("a step wants {wanted} blocks of the log; a transaction has {most}")]
     TooLarge {
-        /// Blocks that the step may change, with what they need around them.
+        /// Blocks of the log for all that the step may change, with descriptors and commit record.
         wanted: u32,
         /// Blocks of the largest transaction.
         most: u32,
@@ -34,7 +34,7 @@ pub enum JournalError {
     /// A commit was needed while commits are held back.
     #[error("it does not fit one transaction, or needs space that it frees itself")]
     Held,
-    /// The journal has no room for an area for fast commits beside the log.
+    /// The journal has no room for an area for fast commits in addition to the log.
     #[error(
         "the journal has {blocks} blocks; with an area for fast commits it needs {needed} (tune2fs makes a longer one)"
     )]
@@ -44,7 +44,7 @@ pub enum JournalError {
         /// Blocks that it should have at least.
         needed: u32,
     },
-    /// What needs a log was asked of a file system without a journal.
+    /// An operation needs a log, and the file system has no journal.
     #[error("the file system has no journal")]
     NoLog,
 }
@@ -56,8 +56,8 @@ impl From<DeviceError> for JournalError {
 }
 
 impl JournalError {
-    /// What the journal's superblock says of an abort for this, as Linux's error numbers: `EIO`, `EFSCORRUPTED`.
-    /// `None` where the fault is not the image's or the device's.
+    /// The error number (Linux's `EIO` or `EFSCORRUPTED`) that the journal's superblock records when this error aborts
+    /// the journal; `None` if neither the image nor the device is at fault.
     #[must_use]
     pub fn on_record(&self) -> Option<u32> {
         match self {

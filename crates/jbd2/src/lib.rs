@@ -1,6 +1,11 @@
-//! jbd2's log at work: finding the journal of a file system, reading it into an overlay in memory or writing it home
-//! ([`recovery`]), where its blocks lie ([`LogMap`]), writing transactions ([`Log`]), and one transaction into a log
-//! that nothing else uses ([`offline`]). A running journal is the crate `journal`.
+//! jbd2's log on disk: recovery, the map of its blocks, and the transactions that are written to it.
+//!
+//! - [`recovery`] finds a file system's journal, and replays it into an overlay in memory or onto the device.
+//! - [`LogMap`] maps the log's blocks to blocks of a device.
+//! - [`Log`] writes one transaction after another.
+//! - [`offline`] writes a single transaction into a log that nothing else uses.
+//!
+//! The crate `journal` runs a journal on top of this.
 
 #![warn(missing_docs)]
 

@@ -2,8 +2,8 @@
 //!
 //! With an area for fast commits behind it, it is not a ring: e2fsck 1.47.0, and Linux until 2023, take the area's
 //! end for the log's, and lose every transaction behind the place where the log went back to its first block. So what
-//! recovery has to read never goes over the log's end. Before a transaction would, all that is committed goes home,
-//! and the log begins anew ([`Log::has_room_before_its_end`]); one that is empty begins at its first block.
+//! recovery has to read never crosses the log's end. Before a transaction would, all that is committed is written home,
+//! and the log begins anew ([`Log::has_room_before_its_end`]); an empty log begins at its first block.
 //!
 //! Order of a transaction: revoke blocks, then descriptors each followed by its copies; flush; commit record; flush.
 //! (With async commit, where allowed: all of it, then one flush.) The first transaction of an empty log is preceded
@@ -27,14 +27,16 @@ use crate::canary::{self, Canary};
 use crate::error::JournalError;
 use crate::map::LogMap;
 
-/// Blocks that a log has at least (jbd2's `JBD2_MIN_JOURNAL_BLOCKS`), but for its superblock.
+/// Blocks that a log has at least (jbd2's `JBD2_MIN_JOURNAL_BLOCKS`), without its superblock.
 const LOG_BLOCKS_MIN: u32 = 1023;
 /// Blocks of an area for fast commits at least: two are left unused, one before it (jbd2) and its last one.
 const FAST_BLOCKS_MIN: u32 = 3;
-/// Of one that is made: as many as jbd2 takes by itself (`JBD2_DEFAULT_FAST_COMMIT_BLOCKS`), or this part of a large
-/// journal, as mke2fs; fewer in a short one, down to a number that still holds a few fsyncs.
+/// Blocks of a new area for fast commits, if the journal is neither large nor short (jbd2's
+/// `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`).
 const FAST_BLOCKS_DEFAULT: u32 = 256;
+/// In a large journal the area takes one block in this number, as with mke2fs.
 const FAST_PART: u32 = 64;
+/// In a short journal the area is smaller, but has this number of blocks at least: they hold a few fsyncs.
 const FAST_BLOCKS_USEFUL: u32 = 16;
 /// Bytes gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -44,7 +46,8 @@ const TAGS_A_BLOCK: u32 = 60;
 /// Numbers that a revoke block holds at least.
 const REVOKES_A_BLOCK: u32 = 120;
 
-/// Log blocks that these numbers of changed and revoked blocks may take, with descriptors and a commit record.
+/// Blocks of the log that a transaction of these numbers of changed and revoked blocks takes at most, with descriptors
+/// and commit record.
 #[must_use]
 pub fn cost(blocks: u32, revokes: u32) -> u32 {
     if blocks == 0 && revokes == 0 {
@@ -74,20 +77,21 @@ pub struct Log {
     next_tid: Tid,
 }
 
-/// What a log is to have.
+/// The features that a log is opened with.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LogOptions {
-    /// Checksums over whole transactions, so that a commit takes one flush, unless it has those of version 2 or 3.
+    /// Checksums over whole transactions, so that a commit needs only one flush. Without effect if the log has
+    /// checksums of version 2 or 3.
     pub async_commit: bool,
-    /// Checksums of version 3, if it has none.
+    /// Checksums of version 3, if the log has neither those nor those of version 2.
     pub has_checksums: bool,
-    /// Numbers of 64 bits.
+    /// Block numbers of 64 bits.
     pub is_64bit: bool,
-    /// An area for fast commits at its end, where the journal has one.
+    /// Fast commits, if the journal has an area for them that leaves the log long enough.
     pub fast_commits: bool,
 }
 
-/// What a log counts.
+/// The counters that a log adds to.
 #[derive(Clone, Copy, Debug)]
 pub struct LogCounters<'a> {
     /// Flushes asked of the devices.
@@ -96,9 +100,9 @@ pub struct LogCounters<'a> {
     pub async_commits: &'a Counter,
 }
 
-/// What goes into one transaction.
+/// The contents of one transaction.
 pub struct Transaction<'a> {
-    /// Blocks with their homes.
+    /// The new contents of blocks, each with its home.
     pub images: &'a [(FsBlock, Arc<[u8]>)],
     /// Blocks whose older copies no longer count.
     pub revokes: &'a [FsBlock],
@@ -106,11 +110,11 @@ pub struct Transaction<'a> {
     pub is_async: bool,
     /// Seconds and nanoseconds since 1970, for the commit record.
     pub time: (i64, u32),
-    /// If this fails when the copies are durable, the commit record is not written.
+    /// Called when the copies are durable, unless one flush is enough. If it fails, the commit record is not written.
     pub check: &'a dyn Fn() -> Result<(), JournalError>,
 }
 
-/// Where a transaction went.
+/// Where in the log a transaction was written.
 pub struct Written {
     /// Its number.
     pub tid: Tid,
@@ -121,7 +125,10 @@ pub struct Written {
 }
 
 impl Log {
-    /// A clean log (nothing to replay), to be written from its beginning on.
+    /// Opens a clean log (nothing to replay); the first transaction is written at its beginning.
+    ///
+    /// # Errors
+    /// `NotReplayed`, `OldFormat`, `Corrupt`; when it can't be read.
     pub fn open(
         map: LogMap,
         superblock_at: u32,
@@ -176,7 +183,7 @@ impl Log {
         })
     }
 
-    /// Blocks that the ring has.
+    /// Blocks of the ring.
     pub fn capacity(&self) -> u32 {
         self.superblock.log_end() - self.superblock.first()
     }
@@ -192,7 +199,11 @@ impl Log {
         self.is_ring() || self.head.saturating_add(blocks) <= self.superblock.log_end()
     }
 
-    /// Writes a transaction; when this returns it is durable. It has room before the log's end.
+    /// Writes a transaction; when this returns it is durable. The caller made sure that it has room:
+    /// [`Log::has_room_before_its_end`].
+    ///
+    /// # Errors
+    /// When a device or [`Transaction::check`] fails. If only the last flush failed, the transaction may be durable.
     pub fn write(
         &mut self,
         transaction: &Transaction<'_>,
@@ -221,7 +232,7 @@ impl Log {
             if !canary::makes(Canary::FlushLeftOut) {
                 appender.log.flush(true, counters)?;
             }
-            // A flush of another's beside it that failed may have lost the copies, or data that they map.
+            // A flush by another thread that failed meanwhile may have lost the copies, or data that they map.
             (transaction.check)()?;
         }
         appender.push(&record)?;
@@ -243,7 +254,10 @@ impl Log {
         Ok(self.map.device().flush()?)
     }
 
-    /// Makes the log begin at `oldest`, or be empty.
+    /// Makes the log begin at `oldest`, or be empty, durably.
+    ///
+    /// # Errors
+    /// When the device fails.
     pub fn move_tail(
         &mut self,
         oldest: Option<(Tid, u32)>,
@@ -253,7 +267,7 @@ impl Log {
         let mut empty = 0;
         if !self.is_ring() {
             empty = self.superblock.first();
-            // CRASH: what stands there is of older transactions than the next.
+            // CRASH: the block there belongs to a transaction that is older than the next.
             if oldest.is_none() {
                 self.head = empty;
             }
@@ -268,9 +282,13 @@ impl Log {
         self.flush(false, counters)
     }
 
-    /// Says that the log holds nothing, for an image that is clean: no handle is open, and none begins before
-    /// [`Log::write`] is to say otherwise. The area for fast commits goes with it if `for_good`.
-    pub fn say_empty(
+    /// Records, durably, that the log is empty, so that the image is clean. No handle is open, and none begins before
+    /// this returns; [`Log::write`] marks the log in use again. With `for_good` the journal's area for fast commits is
+    /// given up, too.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn mark_empty(
         &mut self,
         for_good: bool,
         counters: LogCounters<'_>,
@@ -289,10 +307,13 @@ impl Log {
         self.flush(false, counters)
     }
 
-    /// Says that the log is in use, though it is empty: fast commits behind it count from then on. Gives the number of
-    /// the next transaction.
+    /// Records, durably, that the log is in use though it is empty: fast commits behind it count from then on. Returns
+    /// the number of the next transaction.
     ///
-    /// What an earlier mount left in the area goes first: where e2fsck finds old fast commits, it gives up the journal.
+    /// Fast commits of an earlier mount are wiped first: where e2fsck finds old ones, it gives up the journal.
+    ///
+    /// # Errors
+    /// When the device fails.
     pub fn begin_use(&mut self) -> Result<Tid, JournalError> {
         if self.superblock.fast_commit_blocks() > 0 {
             self.wipe_area()?;
@@ -306,7 +327,8 @@ impl Log {
 
     /// Makes a log that is empty but in use begin at its first block, durably.
     ///
-    /// What stands there goes first: it may be the end of a transaction that was cut, with the next one's number.
+    /// The old block there is zeroed first: it may belong to a transaction that was cut short and had the next one's
+    /// number.
     fn begin_anew(&mut self) -> Result<(), JournalError> {
         let first = self.superblock.first();
         let zeros = vec![0; self.map.block_size().bytes()];
@@ -318,12 +340,13 @@ impl Log {
         Ok(self.map.device().flush()?)
     }
 
-    /// Makes the area one without fast commits, durably, and its last block one at which a scan ends.
+    /// Zeroes the first and the last block of the area, durably: a scan finds no fast commit, and ends at the last
+    /// block if not before.
     fn wipe_area(&self) -> Result<(), JournalError> {
         let zeros = vec![0; self.map.block_size().bytes()];
         let first = self.superblock.fast_commit_first();
         self.map.write(first, &zeros)?;
-        // What others left there may be a fast commit's middle, behind which a scan goes on.
+        // An old block there may be the middle of a fast commit, after which a scan would read on.
         let last = self.superblock.blocks_count() - 1;
         if last > first {
             self.map.write(last, &zeros)?;
@@ -331,8 +354,9 @@ impl Log {
         Ok(self.map.device().flush()?)
     }
 
-    /// The area for fast commits, if there is one: its place, and how many blocks of it may be written. Its last one
-    /// is not: behind it Linux and e2fsck read on past the journal's end, and give up the whole journal.
+    /// The area for fast commits, if the log has one: the journal's map, the area's first block, and the number of
+    /// blocks that may be written. The last block is left unused: after it Linux and e2fsck would read on past the
+    /// journal's end, and give up the whole journal.
     pub fn fast_area(&self) -> Option<(LogMap, u32, u32)> {
         let first = self.superblock.fast_commit_first();
         let blocks = self.superblock.blocks_count().saturating_sub(first);
@@ -341,28 +365,32 @@ impl Log {
         has_area.then(|| (self.map.clone(), first, blocks))
     }
 
-    /// Whether its superblock says that the journal was aborted.
+    /// Whether its superblock records that the journal was aborted.
     pub fn has_error(&self) -> bool {
         self.superblock.errno_raw() != 0
     }
 
-    /// Says that it was not, durably: for a caller that recorded it elsewhere.
+    /// Clears the record of an abort, durably: for a caller that recorded it elsewhere.
+    ///
+    /// # Errors
+    /// When the device fails.
     pub fn forget_error(&mut self, counters: LogCounters<'_>) -> Result<(), JournalError> {
         self.superblock.set_errno_raw(0);
         self.write_superblock()?;
         self.flush(false, counters)
     }
 
-    /// Says that the journal was aborted, and with which of Linux's error numbers: Linux and e2fsck then take the file
-    /// system for one with errors. What the device refuses is left out. CRASH: where the log begins stays as it was.
-    pub fn say_aborted(&mut self, errno: u32, counters: LogCounters<'_>) {
+    /// Records that the journal was aborted, and with which of Linux's error numbers: Linux and e2fsck then take the
+    /// file system for one with errors. If the device fails, nothing more is done. CRASH: where the log begins stays as
+    /// it was.
+    pub fn mark_aborted(&mut self, errno: u32, counters: LogCounters<'_>) {
         if self.superblock.errno_raw() != 0 {
             return;
         }
         // Stored as a negative number.
         self.superblock.set_errno_raw(errno.wrapping_neg());
         let written = self.write_superblock();
-        // The abort stands, whatever comes of this.
+        // The journal stays aborted whether this was written or not.
         let _ = written.and_then(|()| self.flush(false, counters));
     }
 
@@ -378,7 +406,7 @@ impl Log {
         self.format.checksum == JournalChecksum::V1
     }
 
-    /// In a log that is not a ring the last block is followed by none.
+    /// The block after one of the log. In a log that is not a ring, what follows the last block is the log's end.
     fn after(&self, block: u32) -> u32 {
         if block + 1 < self.superblock.log_end() || !self.is_ring() {
             block + 1
@@ -388,12 +416,12 @@ impl Log {
     }
 }
 
-/// Commits blocks as the one transaction of a log that is empty but in use, and wipes the fast commits that it stands
-/// for. The log is in the file system itself, at `superblock_at` of its blocks.
+/// Commits blocks as the one transaction of a log that is empty but in use, and wipes the fast commits that it
+/// replaces. The journal is in the file system itself; `superblock_at` is the block of it that holds its superblock.
 ///
-/// CRASH: before the commit record is durable the fast commits still count; after it the transaction does, and theirs
-/// is not the next one any more. Their first block is overwritten all the same, for e2fsck gives up the whole journal
-/// where it finds an old one.
+/// CRASH: before the commit record is durable the fast commits still count; after it the transaction does, and the fast
+/// commits no longer have the number of the next one. Their first block is overwritten all the same, because e2fsck
+/// gives up the whole journal where it finds an old fast commit.
 ///
 /// # Errors
 /// When the log has no room for it, and nothing was written; when it can't be read or written.
@@ -429,8 +457,8 @@ pub fn commit_in_place_of_fast_commits(
     log.wipe_area()
 }
 
-/// Whether a log that holds nothing has an area for fast commits that leaves the log long enough: one that others made
-/// may not. The log is in the file system itself, whose superblock has the feature. Nothing is written.
+/// Whether an empty log has an area for fast commits that leaves the log long enough; one that another program made may
+/// not. The journal is in the file system itself, whose superblock has the feature. Nothing is written.
 ///
 /// # Errors
 /// `NotReplayed`, `OldFormat`; when it can't be read.
@@ -445,11 +473,11 @@ pub fn has_fast_area(map: LogMap, superblock_at: u32) -> Result<bool, JournalErr
     Ok(features.incompat & JournalFeatures::INCOMPAT_FAST_COMMIT != 0)
 }
 
-/// Makes an area for fast commits at the end of a log that holds nothing, or takes it away. The log is in the file
-/// system itself, at `superblock_at` of its blocks; nobody uses it.
+/// Makes an area for fast commits at the end of an empty log, or removes it. The journal is in the file system itself
+/// and not in use; `superblock_at` is the block of it that holds its superblock.
 ///
-/// CRASH: the area is there or not, and empty. It is of use once the file system's superblock has the feature: an area
-/// is made before that says so, and taken away after it does not.
+/// CRASH: the area exists or not, and is empty. It is used only if the file system's superblock has the feature: the
+/// caller makes an area before it sets the feature, and removes one after it has cleared it.
 ///
 /// # Errors
 /// `TooShort` when the log would be, and nothing was written; `NotReplayed`, `OldFormat`; when it can't be read or
@@ -493,7 +521,7 @@ fn choose_features(superblock: &mut JournalSuperblock, options: &LogOptions) {
     features.incompat |= JournalFeatures::INCOMPAT_REVOKE;
     features.incompat &=
         !(JournalFeatures::INCOMPAT_FAST_COMMIT | JournalFeatures::INCOMPAT_ASYNC_COMMIT);
-    // A log that would be too short beside the area does without it. One of no stated length has jbd2's own.
+    // An area that would leave the log too short is not used. One whose length is not recorded has jbd2's default.
     let mut with_area = features;
     with_area.incompat |= JournalFeatures::INCOMPAT_FAST_COMMIT;
     superblock.set_features(with_area);
@@ -621,8 +649,9 @@ impl<'a> Appender<'a> {
     }
 }
 
-/// A copy that begins like a journal block would be taken for one: its first word is zeroed, and the tag says so.
-fn escape(image: &[u8]) -> Option<Vec<u8>> {
+/// The copy of an image that begins like a journal block, and would be taken for one: its first word is zeroed, which
+/// the tag records. `None` for any other image.
+pub(crate) fn escape(image: &[u8]) -> Option<Vec<u8>> {
     image.starts_with(&MAGIC.to_be_bytes()).then(|| {
         let mut copy = image.to_vec();
         copy[..4].fill(0);

@@ -1,11 +1,11 @@
-//! The superblock of a journal that is made. Pure; no locks.
+//! The superblock of a new journal. Pure; no locks.
 
 use ondisk::BlockSize;
 use ondisk::jbd2::JournalSuperblock;
 
-/// The superblock of a log without a transaction: of `total` blocks with its superblock and its area for fast commits,
-/// which has `fast_commit` blocks (0: no such area). `uuid` is that of the file system, or of the journal's device;
-/// `first` is the first block of the log.
+/// The superblock of a journal whose log is empty. `total` counts the journal's blocks: the superblock, the log, and
+/// the area for fast commits, which has `fast_commit` blocks (0: no such area). `uuid` is that of the file system, or
+/// of the journal's device; `first` is the first block of the log.
 #[must_use]
 pub fn empty_superblock(
     block_size: BlockSize,

@@ -1,4 +1,4 @@
-//! Where the log's blocks lie: in an inode of the file system, or on a device of its own. Fixed while open.
+//! Where the journal's blocks are: in an inode of the file system, or on a device of its own. Fixed while open.
 
 use device::{BlockDevice, DeviceError};
 use ondisk::{BlockSize, FsBlock};
@@ -37,7 +37,7 @@ impl LogMap {
         }
     }
 
-    /// Bytes a block.
+    /// Bytes of a block.
     #[must_use]
     pub fn block_size(&self) -> BlockSize {
         self.block_size
@@ -99,7 +99,7 @@ impl LogMap {
     /// Writes whole blocks from `block` on.
     ///
     /// # Errors
-    /// When the log is shorter, or its device fails.
+    /// When the journal is shorter, or its device fails.
     pub fn write(&self, block: u32, data: &[u8]) -> Result<(), DeviceError> {
         self.parts(block, data.len(), |offset, range| {
             self.device.write_at(offset, &data[range])

@@ -18,17 +18,19 @@ use std::collections::BTreeMap;
 
 use device::{BlockDevice, DeviceError};
 use ondisk::jbd2::{
-    CommitBlock, DescriptorWriter, JournalChecksum, JournalSuperblock, LogFormat, MAGIC,
+    CommitBlock, DescriptorWriter, JournalChecksum, JournalSuperblock, LogFormat,
     TransactionChecksum,
 };
 use ondisk::{BlockSize, Corrupt, FsBlock, Tid};
 
-/// Blocks of the journal that lie side by side on the device.
+use crate::log::escape;
+
+/// Blocks of the journal that are contiguous on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogRun {
     /// The first block on the device.
     pub place: FsBlock,
-    /// How many blocks.
+    /// The number of blocks.
     pub blocks: u64,
 }
 
@@ -42,7 +44,7 @@ pub enum Error {
     /// The journal's superblock is wrong.
     #[error("the journal can't be used: {0}")]
     Corrupt(#[from] Corrupt),
-    /// The journal has features that are not known.
+    /// The journal has unknown features.
     #[error("the journal has unknown features")]
     UnknownFeatures,
     /// The log holds transactions that were not replayed.
@@ -51,14 +53,14 @@ pub enum Error {
     /// The transaction is larger than the log.
     #[error("the transaction needs {needed} blocks, the log has {room}")]
     TooLarge {
-        /// Blocks with descriptors and commit block.
+        /// Blocks of the transaction, with descriptors and commit block.
         needed: u64,
         /// Blocks of the log.
         room: u64,
     },
 }
 
-/// The blocks of a transaction: home to contents, of one block each.
+/// The contents of a transaction's blocks, each by the number of the block where it belongs.
 pub type Blocks = BTreeMap<u64, Box<[u8]>>;
 
 /// A journal with an empty log, for one transaction.
@@ -116,9 +118,10 @@ impl<'a> OfflineLog<'a> {
     pub fn verify_room(&self, blocks: usize) -> Result<(), Error> {
         let room = u64::from(self.superblock.log_end() - self.superblock.first());
         let needed = self.needed(blocks);
-        match needed <= room {
-            true => Ok(()),
-            false => Err(Error::TooLarge { needed, room }),
+        if needed <= room {
+            Ok(())
+        } else {
+            Err(Error::TooLarge { needed, room })
         }
     }
 
@@ -173,8 +176,8 @@ impl<'a> OfflineLog<'a> {
     /// Writes the transaction and commits it. `seconds` is the time in the commit block.
     ///
     /// # Errors
-    /// When the transaction does not fit or the device fails. It is not committed then, except when the last flush
-    /// failed: then it may be.
+    /// When the transaction does not fit, or the device fails. The transaction is then not committed; only if the last
+    /// flush was what failed, it may be.
     pub fn commit(&mut self, blocks: &Blocks, seconds: u64) -> Result<(), Error> {
         self.verify_room(blocks.len())?;
         let tid = self.tid();
@@ -189,11 +192,9 @@ impl<'a> OfflineLog<'a> {
             let mut writer = DescriptorWriter::new(&self.format, tid, &mut descriptor);
             let mut copies = Vec::new();
             while let Some((home, bytes)) = waiting.last() {
-                let mut copy = bytes.to_vec();
-                let is_escaped = copy.starts_with(&MAGIC.to_be_bytes());
-                if is_escaped {
-                    copy[..4].fill(0);
-                }
+                let escaped = escape(bytes);
+                let is_escaped = escaped.is_some();
+                let copy = escaped.unwrap_or_else(|| bytes.to_vec());
                 let checksum = self.format.data_checksum(tid, &copy);
                 if !writer.push(FsBlock(*home), is_escaped, checksum, &uuid) {
                     break;

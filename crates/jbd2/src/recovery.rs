@@ -1,10 +1,9 @@
-//! Recovery: what the journal of a file system that was not unmounted holds, read into an overlay in memory or
-//! written home.
+//! Recovery: replays the journal of a file system that was not unmounted, into an overlay in memory or onto the device.
 //!
 //! [`scan_and_overlay`] only reads: it finds the journal, follows its log as the kernel does (scan, revoke, replay),
 //! and returns a device that answers with the journal's newest copy of each block and with the image's own bytes
 //! elsewhere. [`replay_to_device`] writes the same copies to their places and marks the journal clean; a crash on the
-//! way leaves the journal as it was, so that it can be done again.
+//! way leaves the journal as it was, so that the replay can be repeated.
 //!
 //! Everything on disk may be hostile. Bounds: a log of [`limits::LOG_BYTES_MAX`], a journal of
 //! [`limits::JOURNAL_BLOCKS_MAX`] blocks in [`limits::RUNS_MAX`] runs, [`limits::RECORDS_MAX`] blocks and the
@@ -41,8 +40,8 @@ pub struct Scanned {
     pub device: Arc<dyn BlockDevice>,
     /// What was found.
     pub report: ReplayReport,
-    /// Blocks of the complete fast commits that follow the log, HEAD first, the last one up to where they end; empty if
-    /// there are none. What they say is not in `device`.
+    /// Blocks of the complete fast commits that follow the log, HEAD first, the last block up to where they end; empty
+    /// if the journal has none. `device` does not show their changes.
     pub fast_commits: Vec<u8>,
 }
 

@@ -271,12 +271,12 @@ impl Journal {
         self.log.is_some()
     }
 
-    /// Whether the log says that it was aborted by the program that had it open before, and holds nothing to replay.
+    /// Whether the log records that the program which had it open before aborted it, and holds nothing to replay.
     pub fn has_error(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.lock().has_error())
     }
 
-    /// Takes that off the log, when the file system has it on record.
+    /// Clears that record in the log, once the file system's superblock has it.
     ///
     /// # Errors
     /// When the log can't be written.
@@ -287,11 +287,11 @@ impl Journal {
         })
     }
 
-    /// Aborts for this, and says so in the log's superblock as far as the device lets it, for the next program
+    /// Aborts for this, and records it in the log's superblock if the device allows it, for the next program
     /// that opens the image. The log is not locked.
     pub(crate) fn fail(&self, error: JournalError) -> JournalError {
         if let (Some(errno), Some(log)) = (self.abort.because(&error), &self.log) {
-            log.lock().say_aborted(errno, self.statistics.of_log());
+            log.lock().mark_aborted(errno, self.statistics.of_log());
         }
         error
     }
@@ -628,11 +628,11 @@ impl Journal {
         self.say_empty(true)
     }
 
-    /// See [`Log::say_empty`].
+    /// See [`Log::mark_empty`].
     fn say_empty(&self, for_good: bool) -> Result<(), JournalError> {
         self.fast.iter().for_each(FastArea::ended);
-        let said =
-            (self.log.as_ref()).map(|log| log.lock().say_empty(for_good, self.statistics.of_log()));
+        let said = (self.log.as_ref())
+            .map(|log| log.lock().mark_empty(for_good, self.statistics.of_log()));
         said.unwrap_or(Ok(())).map_err(|error| self.fail(error))
     }
 

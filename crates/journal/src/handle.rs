@@ -154,7 +154,7 @@ impl<'a> Handle<'a> {
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
         if sync::thread::panicking() {
-            // What the step changed so far is in memory; it must not become durable. The panic itself tells its cause.
+            // What the step changed so far is in memory and must not become durable. The panic's message has the cause.
             self.journal.abort("a panic within a step");
         }
         let did = (self.dirtied.get(), self.revoked.get());

@@ -26,7 +26,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What the log is to have.
+    /// The options that concern the log.
     pub(crate) fn of_log(&self) -> LogOptions {
         LogOptions {
             async_commit: self.async_commit,
@@ -112,7 +112,7 @@ pub struct JournalStatistics {
 }
 
 impl JournalStatistics {
-    /// What the log counts of it.
+    /// The counters that the log adds to.
     pub(crate) fn of_log(&self) -> LogCounters<'_> {
         LogCounters {
             flushes: &self.flushes,

@@ -1,6 +1,7 @@
 //! Why a journal could not be replayed.
 
 use device::DeviceError;
+use ondisk::text::Uuid;
 use ondisk::{Corrupt, Tid};
 
 /// Why a journal could not be replayed. Nothing was written, unless [`crate::recovery::replay_to_device`] failed with
@@ -18,10 +19,10 @@ pub enum Error {
     #[error(transparent)]
     Unsupported(#[from] UnsupportedLog),
     /// The journal is on a device that was not given.
-    #[error("the file system needs its external journal (UUID {})", Uuid(.0))]
+    #[error("the file system needs its external journal (UUID {})", Uuid(*.0))]
     ExternalJournalMissing([u8; 16]),
     /// The given device is not the file system's journal.
-    #[error("the device given as the journal {}; the file system's has UUID {}", Found(.found), Uuid(.expected))]
+    #[error("the device given as the journal {}; the file system's has UUID {}", Found(*.found), Uuid(*.expected))]
     ExternalJournalWrong {
         /// The UUID in the file system's superblock.
         expected: [u8; 16],
@@ -40,11 +41,11 @@ pub enum Error {
     },
 }
 
-/// What is right but beyond lanefs.
+/// Why lanefs can't read a journal that may be sound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnsupportedLog {
-    /// Features of the journal that nobody here knows.
+    /// The journal has features that lanefs does not know.
     #[error(
         "the journal has unknown features (incompatible {incompat:#x}, read-only {ro_compat:#x})"
     )]
@@ -54,7 +55,7 @@ pub enum UnsupportedLog {
         /// Read-only compatible ones.
         ro_compat: u32,
     },
-    /// Features of the area for fast commits, whose records may then mean anything.
+    /// The area for fast commits has unknown features, so its records may mean anything.
     #[error("the journal's fast commits have unknown features")]
     FastCommits,
     /// Several file systems share an external journal.
@@ -62,31 +63,14 @@ pub enum UnsupportedLog {
         "the external journal is shared by {0} file systems, which Linux does not support either"
     )]
     SharedJournal(u32),
-    /// See [`super::limits`].
+    /// The journal exceeds one of the [`super::limits`].
     #[error("the journal has {0}")]
     TooLarge(&'static str),
 }
 
-/// Prints a UUID as everybody does.
-struct Uuid<'a>(&'a [u8; 16]);
+struct Found(Option<[u8; 16]>);
 
-impl std::fmt::Display for Uuid<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (index, byte) in self.0.iter().enumerate() {
-            let dash = if matches!(index, 4 | 6 | 8 | 10) {
-                "-"
-            } else {
-                ""
-            };
-            write!(f, "{dash}{byte:02x}")?;
-        }
-        Ok(())
-    }
-}
-
-struct Found<'a>(&'a Option<[u8; 16]>);
-
-impl std::fmt::Display for Found<'_> {
+impl std::fmt::Display for Found {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Some(uuid) => write!(f, "is another one (UUID {})", Uuid(uuid)),

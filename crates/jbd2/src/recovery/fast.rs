@@ -8,8 +8,8 @@ use crate::recovery::error::{Error, UnsupportedLog};
 use crate::recovery::limits::FAST_BYTES_MAX;
 use crate::recovery::log::LogRing;
 
-/// Scans the area for fast commits of the transaction after the last that was committed in full; with what was found
-/// come the blocks that hold all complete ones, up to the end of the last one.
+/// Scans the area for fast commits of the transaction after the last that was committed in full. Returns what was
+/// found, and the blocks that hold the complete ones, up to the end of the last one.
 pub(crate) fn scan(
     log: &mut LogRing<'_>,
     sb: &JournalSuperblock,
@@ -31,7 +31,7 @@ pub(crate) fn scan(
         }
     }
     let found = scan.found();
-    // What follows the last complete one in its block is what a cut left of the next.
+    // In its block, the last complete one is followed by what a cut left of the next.
     let whole = found.blocks.saturating_sub(1) as usize * log.format.block_size.bytes();
     blocks.truncate(whole + scan.bytes_of_last_block());
     Ok((found, blocks))

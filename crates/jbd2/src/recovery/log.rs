@@ -106,7 +106,7 @@ impl LogWalk {
         }
     }
 
-    /// The next block of the expected transaction and what it is; `None` where the log ends. The walk then stands after
+    /// The next block of the expected transaction and what it is; `None` where the log ends. The walk is then after
     /// that block. Once round the ring is the end too: nothing complete can be longer.
     pub(crate) fn next(&mut self, log: &mut LogRing<'_>) -> Result<Option<BlockKind>, Error> {
         if self.passed >= u64::from(log.len()) {

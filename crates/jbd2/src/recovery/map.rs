@@ -1,4 +1,4 @@
-//! Where each block of the journal lies. An internal journal's runs come from its inode (or the inode's copy in the
+//! Where each block of the journal is. An internal journal's runs come from its inode (or the inode's copy in the
 //! superblock), an external one is its device. Holes are found when they are read, overlaps when the map is made.
 
 use device::BlockDevice;
@@ -19,7 +19,7 @@ pub(crate) struct JournalRun {
     pub(crate) place: u64,
 }
 
-/// Where each block of the journal lies.
+/// Where each block of the journal is.
 pub(crate) struct JournalMap {
     device: Arc<dyn BlockDevice>,
     block_size: BlockSize,

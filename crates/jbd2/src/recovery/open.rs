@@ -1,5 +1,5 @@
 //! Finds the journal: the device of an external one, or the blocks of the journal's inode, with the copy of the inode's
-//! block map in the superblock as the way out when the inode is damaged.
+//! block map in the superblock as the fallback when the inode is damaged.
 //!
 //! The home copies of the group descriptor and the inode may be older than the journal's; the journal's own inode never
 //! changes while it is in use, and its place in the inode table never does.
@@ -123,7 +123,7 @@ fn open_external(
     }
 }
 
-/// Reads the journal's inode; with it comes the seed of its extent blocks' checksums, where there are any.
+/// Reads the journal's inode, and the seed of its extent blocks' checksums if the file system has checksums.
 fn find_inode(
     device: &Arc<dyn BlockDevice>,
     geometry: &Geometry,
@@ -216,7 +216,7 @@ struct Mapper<'a> {
     nodes: HashSet<FsBlock>,
 }
 
-/// A block of pointers, kept because the next pointer most often stands beside the last.
+/// A block of pointers, kept because the next pointer is most often next to the last.
 #[derive(Default)]
 struct PointerBlock {
     at: u64,

@@ -1,4 +1,4 @@
-//! The third pass, and the three together: which block of the journal holds the newest copy of which block.
+//! The third pass, which finds the newest copy of each block in the journal; and [`run`], which does all three passes.
 
 use device::BlockDevice;
 use ondisk::jbd2::{BlockKind, JournalSuperblock, Tags};
@@ -20,7 +20,7 @@ use crate::recovery::scan;
 pub(crate) struct NewestCopy {
     /// Where it belongs.
     pub(crate) block: u64,
-    /// The how-manieth copy in the log this is.
+    /// Its number among all copies in the log.
     order: u32,
     /// Where it is in the journal; the highest bit says that it is escaped.
     place: u32,
@@ -50,7 +50,7 @@ pub(crate) struct ReadLog {
     pub(crate) head: u32,
 }
 
-/// A journal that was read, and what there is to say about it.
+/// A journal that was read, and the report about it.
 pub(crate) struct Replayed {
     /// `None` where nothing can need replay.
     pub(crate) log: Option<ReadLog>,
@@ -90,7 +90,7 @@ pub(crate) fn run(
         return Ok(Replayed::nothing(ReplayReport::default()));
     }
     if !geometry.has(Feature::NEEDS_RECOVERY) {
-        // Only a look, to say it: a fault of a journal that nobody needs is not an error.
+        // It is opened for the report only: damage to a journal that needs no replay is not an error.
         let report = open::open(device, sb, geometry, external).map_or_else(
             |_| ReplayReport {
                 journal: JournalState::Clean,
@@ -147,7 +147,7 @@ pub(crate) fn run(
     })
 }
 
-/// What the journal's superblock says; `dirty` is the state when it holds transactions.
+/// The report as far as the journal's superblock makes it; `dirty` is the state when it holds transactions.
 fn first_report(opened: &SoundJournal, dirty: JournalState) -> ReplayReport {
     ReplayReport {
         journal: match opened.sb.start() {

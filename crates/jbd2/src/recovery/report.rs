@@ -8,12 +8,12 @@ use ondisk::fast_commit::FcScan;
 /// What state the journal was in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum JournalState {
-    /// The file system has none.
+    /// The file system has no journal.
     #[default]
     None,
     /// There was nothing to replay.
     Clean,
-    /// It holds transactions, but the superblock says that no recovery is needed: like the kernel we pass over them.
+    /// It holds transactions, but by the superblock no recovery is needed: they are ignored, as by the kernel.
     Ignored,
     /// It was replayed.
     Replayed,
@@ -45,13 +45,13 @@ pub struct ReplayReport {
     pub aborted_with: Option<u32>,
     /// Changes in the fast-commit area that are newer than what was replayed and not shown: 0 once they are replayed.
     pub fast_commits_pending: u32,
-    /// All about the fast-commit area.
+    /// What the scan of the fast-commit area found.
     pub fast_commits: FcScan,
 }
 
 impl ReplayReport {
-    /// Whether the journal holds, or may hold, changes that are not shown. The first fast commit may be damaged, or
-    /// never have been whole: that can't be told apart. One behind others that are whole never was.
+    /// Whether the journal holds, or may hold, changes that are not shown. A first fast commit that can't be read may
+    /// be damaged or may never have been whole: the two look alike. One that follows whole ones never was whole.
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
         self.fast_commits_pending > 0
@@ -61,7 +61,7 @@ impl ReplayReport {
 }
 
 impl fmt::Display for ReplayReport {
-    /// One line for each thing worth saying; nothing for a journal without content.
+    /// One line for each thing worth reporting; nothing for a journal without content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.journal {
             JournalState::None | JournalState::Clean => {}

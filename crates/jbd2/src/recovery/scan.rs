@@ -98,7 +98,7 @@ impl Scan<'_, '_> {
         Ok(true)
     }
 
-    /// Ends a transaction. Says whether the scan goes on.
+    /// Ends a transaction. Returns whether the scan goes on.
     fn commit(&mut self) -> Result<bool, Error> {
         let format = self.log.format;
         let Some(commit) = CommitBlock::read(&self.walk.block) else {

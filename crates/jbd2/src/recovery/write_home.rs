@@ -2,12 +2,12 @@
 //!
 //! Four steps with a flush after each: the log in its place once more, the copies to their homes, the journal's
 //! superblock (clean), the file system's superblock (needs no recovery). What was read of the log may be in the host's
-//! cache only: its writer was killed before its flush, or that failed, after which a cache counts as written what
-//! it still has to write. A home that is durable before the commit that it belongs to would be half of a transaction.
+//! cache only: its writer was killed before its flush, or the flush failed, after which the cache counts blocks as
+//! written that never were. A home that is durable before the commit that it belongs to would be half of a transaction.
 //!
-//! CRASH: after a cut in the first two steps the journal is as it was, up to a commit that was promised to nobody, and
-//! replay can be repeated; after one in the third or fourth, the journal is clean and the flag alone remains, which
-//! means nothing.
+//! CRASH: after a cut in the first two steps the journal is as it was, except that a commit may be missing whose
+//! success was never reported, and replay can be repeated. After one in the third or fourth, the journal is clean and
+//! only the file system's flag remains, which does no harm.
 
 use std::ops::Range;
 
@@ -41,8 +41,8 @@ pub fn replay_to_device(
     replay_onto(device, sb, geometry, external, DamagedCopies::Refuse)
 }
 
-/// Replays a log of which some copies have wrong checksums without those, as jbd2 does: for a repair, which then finds
-/// what does not fit together.
+/// Replays the log as [`replay_to_device`], but leaves out copies whose checksums are wrong, as jbd2 does: for a
+/// repair, which then finds what does not fit together.
 ///
 /// # Errors
 /// As for [`replay_to_device`].
@@ -55,7 +55,7 @@ pub fn replay_sound_copies(
     replay_onto(device, sb, geometry, external, DamagedCopies::LeaveOut)
 }
 
-/// Replays a log with or without damaged copies, and marks the journal clean.
+/// Replays the log and marks the journal clean; `damaged` decides what becomes of copies with wrong checksums.
 fn replay_onto(
     device: &Arc<dyn BlockDevice>,
     sb: &Superblock,
@@ -71,7 +71,7 @@ fn replay_onto(
     if let Some(damage) = report.fast_commits.damage
         && damage.site() == Site::FastCommitFeatures
     {
-        // They were promised, and what is committed next would take their place; the kernel refuses, too.
+        // Their fsyncs returned, and the next commit would overwrite them; the kernel refuses, too.
         return Err(UnsupportedLog::FastCommits.into());
     }
     if report.fast_commits_pending > 0 {
@@ -88,7 +88,7 @@ fn replay_onto(
     Ok(report)
 }
 
-/// Writes what the log holds to its places, and leaves a log that is empty but in use: the fast commits behind it still
+/// Writes what the log holds to its homes, and leaves a log that is empty but in use: the fast commits behind it still
 /// count, until the next transaction is committed there. The file system still needs recovery.
 ///
 /// CRASH: at any point the journal replays to the same state, fast commits included.
@@ -114,7 +114,7 @@ pub fn empty_log(
     Ok(log.map.device().flush()?)
 }
 
-/// The first two steps of every replay onto a device: the log in its place, durably, then the copies to their homes.
+/// Does the first two steps of a replay onto a device: the log once more, durably, then the copies to their homes.
 fn bring_home(
     device: &Arc<dyn BlockDevice>,
     geometry: &Geometry,
@@ -125,7 +125,7 @@ fn bring_home(
     Ok(device.flush()?)
 }
 
-/// Writes the part of the log that was replayed to where it is, so that the flush can't pass over it.
+/// Writes the part of the log that was replayed again, in its place, so that the flush can't leave it out.
 fn make_durable(log: &ReadLog) -> Result<(), Error> {
     if log.copies.is_empty() {
         return Ok(());
@@ -140,7 +140,7 @@ fn make_durable(log: &ReadLog) -> Result<(), Error> {
     Ok(log.map.device().flush()?)
 }
 
-/// Writes blocks of the journal as they are read.
+/// Reads blocks of the journal and writes them back unchanged.
 fn rewrite(log: &ReadLog, blocks: Range<u32>) -> Result<(), Error> {
     let (device, bits) = (log.map.device(), log.map.block_size().bits());
     let mut buf = Vec::new();

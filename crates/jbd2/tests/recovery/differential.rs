@@ -140,9 +140,10 @@ fn damage(journal: &mut [u8], random: &mut Random) {
     let is_log = |block: &&mut [u8]| BlockHeader::of(block).is_some();
     for _ in 0..1 + random.index(2) {
         let mut blocks: Vec<&mut [u8]> = journal.chunks_mut(1024).skip(1).collect();
-        let mut blocks: Vec<&mut [u8]> = match random.one_in(5) {
-            true => blocks,
-            false => blocks.drain(..).filter(is_log).collect(),
+        let mut blocks: Vec<&mut [u8]> = if random.one_in(5) {
+            blocks
+        } else {
+            blocks.drain(..).filter(is_log).collect()
         };
         let chosen = random.index(blocks.len());
         let block = &mut *blocks[chosen];

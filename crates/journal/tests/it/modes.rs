@@ -194,7 +194,7 @@ fn a_handle_that_a_seal_waited_for_is_counted_by_its_place() {
     assert_eq!(bank.journal.long_handles(), [place]);
 }
 
-/// Half of a transfer is in memory then.
+/// A step that panics may have changed half of a transfer in memory.
 #[test]
 fn a_step_that_panics_aborts_and_none_of_it_becomes_durable() {
     let Some(image) = small() else { return };
