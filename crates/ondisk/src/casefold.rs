@@ -19,8 +19,8 @@ mod folding;
 
 use crate::dirhash::{self, HashVersion, NameHash};
 
-/// Whether names of all characters have folded forms. Without the feature `casefold` only names in ASCII do, and names
-/// of casefolded directories can't be compared.
+/// Whether this build can fold names of any characters. Without the feature `casefold` it folds only names in ASCII,
+/// and names in casefolded directories can't be compared.
 pub const IS_SUPPORTED: bool = cfg!(feature = "casefold");
 
 /// The superblock's number for UTF-8 under Unicode 12.1.

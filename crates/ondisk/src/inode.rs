@@ -489,7 +489,7 @@ pub fn checksum_seed(fs_seed: u32, ino: Ino, generation: Generation) -> u32 {
 fn checksum_of(slot: &[u8], fs_seed: u32, ino: Ino) -> (u32, bool) {
     let generation = u32::from_le_bytes([slot[0x64], slot[0x65], slot[0x66], slot[0x67]]);
     let seed = checksum_seed(fs_seed, ino, Generation(generation));
-    // Whether the fields fit the slot does not matter here, for Linux and e2fsck.
+    // As in Linux and e2fsck, the recorded size counts here even if the fields would not fit the slot.
     let extra = slot.get(BASE_SIZE..BASE_SIZE + 2);
     let wide = extra.is_some_and(|it| u16::from_le_bytes([it[0], it[1]]) >= REACH_CHECKSUM_HI);
     let crc = crc32c(seed, &slot[..CHECKSUM_LO]);

@@ -264,7 +264,7 @@ impl Timestamp {
     }
 }
 
-/// Every moment that a host has, also outside [`Timestamp::RANGE`].
+/// Keeps times outside [`Timestamp::RANGE`] as they are.
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Timestamp {
         let whole = |seconds| i64::try_from(seconds).unwrap_or(i64::MAX);
@@ -286,16 +286,17 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// A time outside [`Timestamp::RANGE`] becomes the nearest end of it, as on disk; nanoseconds of a second or more count
-/// as such.
+/// A time outside [`Timestamp::RANGE`] becomes the nearest end of it, as on disk. Nanoseconds are added even if they
+/// make more than a second.
 impl From<Timestamp> for SystemTime {
     fn from(time: Timestamp) -> SystemTime {
         let (first, last) = (*Timestamp::RANGE.start(), *Timestamp::RANGE.end());
         let seconds = time.seconds.clamp(first, last);
         let whole = Duration::from_secs(seconds.unsigned_abs());
-        let second = match seconds < 0 {
-            true => UNIX_EPOCH - whole,
-            false => UNIX_EPOCH + whole,
+        let second = if seconds < 0 {
+            UNIX_EPOCH - whole
+        } else {
+            UNIX_EPOCH + whole
         };
         second + Duration::from_nanos(time.nanoseconds.into())
     }

@@ -5,7 +5,7 @@ use unicode_normalization::char::{canonical_combining_class, decompose_canonical
 
 use super::assigned;
 
-/// Bytes that a folded form may have; a name whose form would be longer has none.
+/// The most bytes of a folded form; a name whose form would be longer has none.
 const FOLDED_MAX: usize = 4095;
 
 /// The folded form of a name that is not all ASCII.
@@ -50,7 +50,7 @@ struct Encoded {
 impl Folding {
     fn take(&mut self, character: char) {
         if is_ignored(character) {
-            // It leaves nothing behind, but marks on its two sides keep their order.
+            // It adds nothing to the form, but marks before it and marks after it are sorted separately.
             self.end_run();
         } else if is_assigned(character) {
             core::iter::once(character)
@@ -82,8 +82,8 @@ impl Folding {
             .extend_from_slice(part.encode_utf8(&mut bytes).as_bytes());
     }
 
-    /// A continuation byte that continues nothing. The kernel passes it on whenever its cursor comes by, and in a run
-    /// of marks that is once to find their classes and once for each class.
+    /// Takes a continuation byte that continues nothing. The kernel's cursor puts it out each time it passes: in a run
+    /// of marks, once to find their classes and once for each class.
     fn take_stray(&mut self, byte: u8) {
         if self.run.is_empty() {
             self.done.push(byte);
@@ -93,7 +93,7 @@ impl Folding {
         }
     }
 
-    /// Puts the marks before this place in the order of their classes.
+    /// Ends a run of marks: sorts them by their classes.
     fn end_run(&mut self) {
         let mut class = Some(0);
         while let Some(now) = class.filter(|_| !self.run.is_empty()) {
@@ -109,15 +109,15 @@ impl Folding {
     }
 }
 
-/// Whether Unicode 12.1 had assigned this code point, be it as a noncharacter or for private use.
+/// Whether Unicode 12.1 had assigned this code point, noncharacters and private use included.
 fn is_assigned(character: char) -> bool {
     let code = u32::from(character);
     let begun = assigned::BOUNDARIES.partition_point(|boundary| *boundary <= code);
     begun % 2 == 1
 }
 
-/// Whether Unicode 12.1 ignores a character by default (Default_Ignorable_Code_Point). Code points that it only
-/// set aside for this, unassigned, count as well.
+/// Whether Unicode 12.1 ignores a character by default (Default_Ignorable_Code_Point). Unassigned code points that it
+/// reserves for this count as well.
 fn is_ignored(character: char) -> bool {
     matches!(
         u32::from(character),
