@@ -280,7 +280,7 @@ pub(crate) fn write_lazy(mounted: &MountedFs) -> Result<(), Error> {
     lazy.iter().try_for_each(|live| write_one(mounted, live))
 }
 
-/// As [`write_lazy`], for one inode; while changes are shut out, no time waits in memory.
+/// As [`write_lazy`], for one inode. Does nothing while changes are shut out: no time waits in memory then.
 ///
 /// # Errors
 /// As [`write_lazy`]; as loading the inode.

@@ -128,9 +128,10 @@ impl<'a> Directory<'a> {
 
     /// The major word of the hash of a name that the directory holds; `None` for a hash that takes a key.
     fn name_hash(&self, version: HashVersion, seed: &[u32; 4], name: &[u8]) -> Option<u32> {
-        let hash = match self.is_casefolded() {
-            true => FoldedName::new(name).hash(version, seed),
-            false => dirhash::hash(version, seed, name),
+        let hash = if self.is_casefolded() {
+            FoldedName::new(name).hash(version, seed)
+        } else {
+            dirhash::hash(version, seed, name)
         };
         hash.map(|hash| hash.major)
     }

@@ -48,8 +48,8 @@ pub enum Error {
     /// The journal has changes that can't be replayed.
     #[error(transparent)]
     Journal(recovery::Error),
-    /// Fast commits in the journal were promised to someone and can't be replayed, so what else there is to read is
-    /// older.
+    /// The journal has fast commits, whose fsyncs returned, that can't be replayed; without them the file system would
+    /// be shown as it was before.
     #[error("the fast commits in its journal can't be replayed: {0}")]
     FastCommits(Box<Error>),
     /// The image has a feature that lanefs can read but not write yet.
@@ -113,7 +113,7 @@ pub enum Error {
     /// The file system is open for reading only.
     #[error("the file system is open for reading only")]
     ReadOnly,
-    /// The file system was closed while others still had it open.
+    /// The file system was closed by [`crate::InodeFs::retire`] while other threads still used it.
     #[error("the file system was closed, so nothing is changed any more")]
     Closed,
     /// The journal was aborted before, and this is why: nothing is changed any more.

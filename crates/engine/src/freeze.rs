@@ -6,10 +6,10 @@
 //! ([`Rank::Freeze`], the outermost lock of the file system: nothing is held there). A thread within a change may begin
 //! another one.
 //!
-//! Freezing and thawing take their time, and do so one after the other: who comes while another closes or opens the
-//! gate waits until that is over ([`State::Turning`]). So does who takes the last of what there is, and must be sure
-//! that nobody else is in a change ([`Gate::enter_alone`]). A gate that is retired stays closed for good: a change that
-//! would begin is refused instead of waiting.
+//! Freezing and thawing take time, and happen one after the other: a thread that comes while another closes or opens
+//! the gate waits until that is over ([`State::Turning`]). So does a thread that takes the last free space, and must be
+//! sure that no other thread is in a change ([`Gate::enter_alone`]). A retired gate stays closed for good: a change
+//! that would begin is refused instead of waiting.
 
 use std::marker::PhantomData;
 
@@ -27,7 +27,7 @@ enum State {
     /// Someone closes or opens it, and does what belongs to that.
     Turning,
     Closed,
-    /// As closed, for good.
+    /// Closed for good.
     Retired,
 }
 
@@ -85,7 +85,7 @@ impl Gate {
         }
     }
 
-    /// Begins a change; waits while the gate is closed. `None` if it is retired. Nothing is locked, unless the thread
+    /// Begins a change; waits while the gate is closed. `None` if it is retired. The thread holds no locks, unless it
     /// is within a change.
     pub(crate) fn enter(&self) -> Option<Entered<'_>> {
         let count = self.changes.mine();
@@ -175,8 +175,8 @@ impl Gate {
     }
 
     /// Begins a change when no other is under way, and keeps others from beginning; waits while the gate is closed.
-    /// Nothing is locked. `None` for a thread that is within a change, as it would wait for itself, and if the gate is
-    /// retired.
+    /// The thread holds no locks. `None` if the gate is retired, and if the thread is within a change: it would wait
+    /// for itself.
     pub(crate) fn enter_alone(&self) -> Option<Alone<'_>> {
         let count = self.changes.mine();
         // Relaxed: only this thread writes its count.
@@ -204,7 +204,7 @@ impl Gate {
         self.turned.notify_all();
     }
 
-    /// A closed gate is never opened again. Whether it was closed.
+    /// Retires the gate if it is closed: it is never opened again. Returns whether it is retired now.
     pub(crate) fn retire(&self) -> bool {
         let mut state = self.state.lock();
         if matches!(*state, State::Closed | State::Retired) {
@@ -218,7 +218,7 @@ impl Gate {
 
     /// Whether it is retired.
     pub(crate) fn is_retired(&self) -> bool {
-        // Relaxed: a closed gate is only looked at more closely.
+        // Relaxed: it only spares the lock while the gate is open; the state under the lock decides.
         self.is_closed.load(Ordering::Relaxed) && *self.state.lock() == State::Retired
     }
 
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retired_gate_refuses_those_who_wait_and_those_who_come() {
+    fn a_retired_gate_refuses_changes_that_wait_and_those_that_begin() {
         let gate = Gate::new();
         assert!(!gate.retire(), "it is open");
         assert!(gate.close());

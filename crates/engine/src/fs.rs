@@ -338,7 +338,7 @@ impl InodeFs {
     /// # Errors
     /// `ReadOnly`; `Aborted` when the journal could not be written: then nothing that was not promised before is.
     pub fn sync(&self) -> Result<(), Error> {
-        // While changes are shut out, no time waits in memory, and no inode to be deleted needs a change.
+        // While changes are shut out, no time waits in memory, and inodes that are to be deleted stay.
         if let Some(_change) = self.mounted.volume().writing()?.gate.try_enter() {
             attr::write_lazy(&self.mounted)?;
             reap::catch_up(&self.mounted);
@@ -365,7 +365,7 @@ impl InodeFs {
         self.close_in_place()
     }
 
-    /// As [`InodeFs::close`], for an owner that can't give the value away. Only dropping it may follow.
+    /// As [`InodeFs::close`], for an owner that can't move the value. Afterwards it may only be dropped.
     ///
     /// # Errors
     /// As [`InodeFs::close`].
@@ -380,20 +380,21 @@ impl InodeFs {
         Ok(())
     }
 
-    /// As [`InodeFs::close`], while other threads still have it: their changes fail with `Closed` from then on, and
-    /// their reads go on. Waits for the changes that are under way. Files without names that are held stay, and are
-    /// deleted when the image is opened next.
+    /// Closes the file system, as [`InodeFs::close`], while other threads still use it: from then on their changes
+    /// fail with `Closed`, and their reads go on. Waits for the changes that are under way. Files without names that
+    /// are held stay, and are deleted when the image is opened next.
     ///
     /// # Errors
     /// As [`InodeFs::sync`]; then nothing is closed.
     pub fn retire(&self) -> Result<(), Error> {
-        match self.mounted.volume().is_writable() {
-            true => mount::retire(&self.mounted),
-            false => Ok(()),
+        if self.mounted.volume().is_writable() {
+            mount::retire(&self.mounted)
+        } else {
+            Ok(())
         }
     }
 
-    /// Whether it was closed by [`InodeFs::retire`].
+    /// Whether [`InodeFs::retire`] closed it.
     #[must_use]
     pub fn is_retired(&self) -> bool {
         let writing = self.mounted.volume().writing();
@@ -454,7 +455,7 @@ impl InodeFs {
         self.mounted.choose(option)
     }
 
-    /// Begins a change: none is under way while the file system is frozen, or begins once its journal is aborted.
+    /// Begins a change; waits while the file system is frozen. Fails once it is retired or its journal is aborted.
     fn enter(&self) -> Result<Entered<'_>, Error> {
         let writing = self.mounted.volume().writing()?;
         let entered = writing.gate.enter().ok_or(Error::Closed)?;
@@ -599,7 +600,7 @@ impl InodeFs {
     }
 
     /// As [`InodeFs::resolve`], as if `root` were the root directory: a path does not lead out of it, neither by `..`
-    /// nor by a symbolic link. If others move directories out of it meanwhile, `..` of those does.
+    /// nor by a symbolic link. Only if another thread moves a directory out of it meanwhile, `..` there leads out.
     ///
     /// # Errors
     /// As [`InodeFs::resolve`].

@@ -428,7 +428,7 @@ pub(crate) fn freeze(mounted: &MountedFs) -> Result<(), Error> {
     frozen
 }
 
-/// Leaves a clean image, as [`freeze`], and refuses every change from then on; reads go on. Once more does nothing.
+/// Leaves a clean image, as [`freeze`], and refuses every change from then on; reads go on. A second call does nothing.
 pub(crate) fn retire(mounted: &MountedFs) -> Result<(), Error> {
     let writing = mounted.volume().writing()?;
     // Another thread may thaw in between.
@@ -438,7 +438,7 @@ pub(crate) fn retire(mounted: &MountedFs) -> Result<(), Error> {
             break;
         }
     }
-    // A sync waits for a thaw. It finds nothing to write: no change has begun since.
+    // A sync that waits for the thaw finds nothing to write: no change has begun since the freeze.
     writing.journal.thaw();
     Ok(())
 }

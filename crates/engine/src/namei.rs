@@ -39,8 +39,8 @@ pub(crate) fn look_at<T>(
     for _ in 0..TRIES {
         let ino = dir::lookup_in(mounted, directory, name)?;
         let live = mounted.get(ino)?;
-        // Who takes the name away or deletes the inode needs its lock for that. The directory's lock may come before
-        // this one, so nobody waits for it here.
+        // A thread that takes the name away or deletes the inode needs its lock for that. The directory's lock may come
+        // before this one, so it is not waited for here.
         let _locked = live.read_lock();
         let now = dir::glance(mounted, &above, name);
         if now.is_some_and(|now| now.is_ok_and(|now| now == ino)) {

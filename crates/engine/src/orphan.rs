@@ -112,12 +112,12 @@ enum What<'a> {
     Unlisted(u64),
 }
 
-/// [`OrphanChange`] in the next handle; possibly with that of a second inode.
+/// An [`OrphanChange`] that is locked for the next handle; possibly with the change of a second inode.
 pub(crate) struct LockedEntry<'a> {
     orphans: &'a Orphans,
     what: What<'a>,
     second: Option<What<'a>>,
-    /// There if the list is concerned.
+    /// Locked if one of the changes concerns the list.
     list: Option<MutexGuard<'a, List>>,
 }
 
@@ -310,7 +310,7 @@ impl<'a> LockedEntry<'a> {
     }
 
     /// Changes the entry of the inode for which it was prepared. On the list, the next inode's number is in the
-    /// record's `dtime`, so who deletes the inode does so after this.
+    /// record's `dtime`, so the caller deletes the inode after this.
     pub(crate) fn apply<C: Chained + 'static>(mut self, handle: &Handle<'_>, inode: &Arc<C>) {
         apply(self.orphans, self.what, self.list.as_mut(), handle, inode);
     }
@@ -329,6 +329,7 @@ impl<'a> LockedEntry<'a> {
     }
 }
 
+/// Changes the entry of one inode; `list` is locked if that concerns it.
 fn apply<'a, C: Chained + 'static>(
     orphans: &Orphans,
     what: What<'a>,

@@ -184,8 +184,8 @@ pub(crate) fn delete_or_doom(mounted: &MountedFs, ino: Ino) -> Result<(), Error>
     }
 }
 
-/// Lets go of an inode that was held, without I/O: one without names is deleted by those who serve the queue, or by the
-/// next change.
+/// Releases an inode that was held, without I/O: if it has no names, a thread that serves the queue deletes it, or the
+/// next change does.
 pub(crate) fn let_go(mounted: &MountedFs, ino: Ino) {
     if mounted.release_absent(ino, 1) {
         return;
@@ -232,9 +232,9 @@ pub(crate) fn drain(mounted: &MountedFs) {
 /// Deletes what others doom, until the queue is no longer served: the work of a thread of its own.
 pub(crate) fn serve(mounted: &MountedFs) {
     while let (true, Ok(writing)) = (mounted.doomed().wait(), mounted.volume().writing()) {
-        // Before the inode counts as being deleted: who freezes waits until none is.
+        // Before the inode counts as being deleted: a thread that freezes waits until none is.
         let Some(_change) = writing.gate.enter() else {
-            // Closed: what is left are orphans.
+            // Closed: the inodes that are left stay orphans.
             return;
         };
         // Frozen until it was dropped, the file system stays as it is.

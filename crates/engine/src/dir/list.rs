@@ -118,7 +118,7 @@ impl<'a> DirListing<'a> {
         }
         let directory = Directory::new(mounted.volume(), inode)?;
         if directory.is_encrypted() || directory.is_casefolded() || directory.inode.is_inline() {
-            // Such directories are not changed.
+            // Only a replay of fast commits changes such directories, and it lists none while it does.
             return DirListing::new(mounted.volume(), directory.inode, start);
         }
         let live = Live::new(mounted, mounted.get(ino)?, start);

@@ -38,8 +38,8 @@ impl InodeFs {
         mount::hold(&self.mounted)
     }
 
-    /// Commits all that was done since [`InodeFs::begin_atomic`] as one transaction, and closes the file system. Only
-    /// dropping it may follow.
+    /// Commits all that was done since [`InodeFs::begin_atomic`] as one transaction, and closes the file system.
+    /// Afterwards it may only be dropped.
     ///
     /// # Errors
     /// `Aborted` when it does not fit one; then nothing was changed. As [`InodeFs::close`].
@@ -47,7 +47,7 @@ impl InodeFs {
         mount::unmount_held(&self.mounted)
     }
 
-    /// Closes the file system as it was at [`InodeFs::begin_atomic`]. Only dropping it may follow.
+    /// Closes the file system as it was at [`InodeFs::begin_atomic`]. Afterwards it may only be dropped.
     ///
     /// # Errors
     /// `ReadOnly`, `Io`; what was done is forgotten all the same.

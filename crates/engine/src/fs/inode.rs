@@ -82,7 +82,7 @@ impl Metadata {
         self.size
     }
 
-    /// The permissions, without the type of file.
+    /// The permission bits: the mode without the type of file.
     #[must_use]
     pub fn permissions(&self) -> u16 {
         self.mode & 0o7777
@@ -156,8 +156,8 @@ pub struct InodeRef<'fs> {
     pub(super) inode: LoadedInode,
 }
 
-/// An inode that was found once, kept apart from its file system: an open file has it, and reads it without looking
-/// for it again where nothing changes.
+/// An inode that was found, without a borrow of its file system. An open file keeps it, so that on a file system that
+/// is only read the inode need not be looked up again.
 #[derive(Clone)]
 pub struct FoundInode(LoadedInode);
 
@@ -170,19 +170,21 @@ impl FoundInode {
         fs.noting(read(&fs.mounted, &self.0, offset, buf))
     }
 
-    /// As [`InodeRef::metadata`], as it is now.
+    /// What `stat` returns of it now.
     ///
     /// # Errors
     /// As [`InodeFs::metadata`].
     pub fn metadata(&self, fs: &InodeFs) -> Result<Metadata, Error> {
-        match fs.mounted.volume().is_writable() {
-            true => fs.metadata(self.0.ino()),
-            false => Ok(Metadata::of(fs.mounted.volume(), self.0.ino(), &self.0)),
+        let volume = fs.mounted.volume();
+        if volume.is_writable() {
+            fs.metadata(self.0.ino())
+        } else {
+            Ok(Metadata::of(volume, self.0.ino(), &self.0))
         }
     }
 }
 
-/// Reads an inode's bytes; its time of access follows.
+/// Reads an inode's bytes, and updates its time of access.
 fn read(
     mounted: &MountedFs,
     inode: &LoadedInode,
@@ -200,15 +202,16 @@ fn read_noatime(
     offset: u64,
     buf: &mut [u8],
 ) -> Result<usize, Error> {
-    match mounted.volume().is_writable() {
+    if mounted.volume().is_writable() {
         // The map may have changed since the inode was found.
-        true => data::read_now(mounted, inode.ino(), offset, buf),
-        false => data::read(mounted.volume(), inode, offset, buf),
+        data::read_now(mounted, inode.ino(), offset, buf)
+    } else {
+        data::read(mounted.volume(), inode, offset, buf)
     }
 }
 
 impl InodeRef<'_> {
-    /// The inode apart from its file system.
+    /// The inode without the borrow of its file system.
     #[must_use]
     pub fn found(self) -> FoundInode {
         FoundInode(self.inode)

@@ -100,12 +100,13 @@ impl InodeFs {
         self.settle_names(parent)
     }
 
-    /// Gives an inode that is not a directory, such as a finished one of [`InodeFs::create_unnamed`], one more name in
-    /// one step. If `replaced` is given, it has the name now and loses it, as by [`InodeFs::unlink`]. Returns `false`,
-    /// and nothing is done, if the name stands for something else, as when others changed it meanwhile.
+    /// Gives an inode one more name in one step; it is not a directory, and may be a finished file of
+    /// [`InodeFs::create_unnamed`]. `replaced` is the inode that has the name and loses it, as by [`InodeFs::unlink`];
+    /// `None` if the name is free. Returns `false`, with nothing done, if the name stands for something else, as when
+    /// another thread changed it.
     ///
     /// # Errors
-    /// As [`InodeFs::link`]; `IsDirectory` if that is what has the name.
+    /// As [`InodeFs::link`]; `IsDirectory` if `replaced` is a directory.
     pub fn install(
         &self,
         ino: Ino,
@@ -202,7 +203,7 @@ impl InodeFs {
         self.change(|mounted| namei::create_unnamed(mounted, parent, new, NewContent::Empty))
     }
 
-    /// As [`InodeFs::create_unnamed`], a symbolic link to `target`.
+    /// As [`InodeFs::create_unnamed`], for a symbolic link to `target`.
     ///
     /// # Errors
     /// As [`InodeFs::symlink`].
@@ -245,12 +246,12 @@ impl InodeFs {
         ))
     }
 
-    /// Walks a path once and holds what it ends at. On the way others may rename and delete; the directories that are
-    /// only passed are not written to, and what the walk ends at is there at the moment it is held.
+    /// Walks a path once and holds what it ends at. Other threads may rename and delete meanwhile: the walk does not
+    /// hold the directories that it only passes, and what it ends at exists at the moment it is held.
     ///
     /// # Errors
-    /// `ReadOnly`; `NotFound`, `NotDirectory`, `TooManyLinks`, `NameTooLong`; `Busy` if others change what is on the
-    /// way again and again; `Corrupt`, `Io`.
+    /// `ReadOnly`; `NotFound`, `NotDirectory`, `TooManyLinks`, `NameTooLong`; `Busy` if other threads keep changing the
+    /// directories on the way; `Corrupt`, `Io`.
     pub fn walk(&self, path: &[u8], intent: WalkIntent) -> Result<WalkEnd, Error> {
         self.walk_in(Ino::ROOT, path, intent)
     }

@@ -1,12 +1,12 @@
 //! Fast commits that an earlier mount left behind its log, brought into the file system.
 //!
-//! Their records are replayed on a device in memory laid over the log's own replay ([`shown`], [`tried`]); that is what
-//! a reader sees, also of an image of a kind that is only read. To write, all blocks that this changed are committed as
-//! one transaction of the log, after which the fast commits count no more ([`commit`]), and which the ordinary replay
-//! then writes home.
+//! Their records are replayed on a device in memory, laid over what the log's own replay shows. A reader uses that
+//! device ([`shown`]), also for images of kinds that lanefs only reads. For a writer ([`tried`]), all blocks that the
+//! replay changed are committed as one transaction of the log ([`commit`]); after that the fast commits no longer
+//! count, and the ordinary replay writes the transaction home.
 //!
-//! Nobody else uses the device. CRASH: until that transaction is committed the fast commits are valid, from then on it
-//! stands for them.
+//! Nothing else uses the device. CRASH: until that transaction is committed the fast commits are valid, from then on it
+//! replaces them.
 
 use device::{BlockDevice, Scratch};
 use jbd2::recovery;
@@ -21,23 +21,22 @@ use crate::namei;
 use crate::reap::Left;
 use crate::sb::{self, Clock, OpenVolume};
 
-/// The device as it is with what fast commits say, on top of what the log's replay made of it: for a program that will
+/// Replays fast commits on a device in memory over `view`, the device after the log's replay, for a program that will
 /// write to it.
 ///
 /// # Errors
-/// As [`namei::replay`]; an image that can be read and not written to is refused.
+/// As [`namei::replay`]; when lanefs can only read such an image.
 pub(super) fn tried(
     view: Arc<dyn BlockDevice>,
     area: &[u8],
     clock: Clock,
 ) -> Result<Arc<Scratch>, Error> {
-    let scratch = Scratch::new(view, limits::REPLAY_BYTES);
-    let superblock = sb::read_superblock(&scratch, None)?;
+    let (scratch, superblock) = laid_over(view)?;
     super::refuse_unwritable(&scratch, &superblock, &MountOptions::default())?;
     replayed(scratch, superblock, area, clock)
 }
 
-/// As [`tried`], for a reader: also of an image of a kind that is only read.
+/// As [`tried`], for a reader: also on an image of a kind that lanefs only reads.
 ///
 /// # Errors
 /// As [`namei::replay`], in [`Error::FastCommits`]; `Io` as it is.
@@ -46,8 +45,7 @@ pub(super) fn shown(
     area: &[u8],
     clock: Clock,
 ) -> Result<Arc<Scratch>, Error> {
-    let scratch = Scratch::new(view, limits::REPLAY_BYTES);
-    let superblock = sb::read_superblock(&scratch, None)?;
+    let (scratch, superblock) = laid_over(view)?;
     let is_large = Geometry::new(&superblock, scratch.size())?.groups() > limits::WRITTEN_GROUPS;
     let shown = if is_large {
         Err(Error::Unwritable("it has more groups than are kept"))
@@ -60,6 +58,13 @@ pub(super) fn shown(
         Error::Io(error) => Error::Io(error),
         error => Error::FastCommits(Box::new(error)),
     })
+}
+
+/// A device in memory over another one, and the superblock on it.
+fn laid_over(view: Arc<dyn BlockDevice>) -> Result<(Scratch, Superblock), Error> {
+    let scratch = Scratch::new(view, limits::REPLAY_BYTES);
+    let superblock = sb::read_superblock(&scratch, None)?;
+    Ok((scratch, superblock))
 }
 
 /// Replays fast commits on a device in memory.

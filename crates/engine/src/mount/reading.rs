@@ -97,12 +97,12 @@ fn replayed(
     };
     let damage = done.report.fast_commits.damage;
     if damage.is_some_and(|damage| damage.site() == Site::FastCommitFeatures) {
-        // They were promised; the kernel refuses them, too.
+        // Their fsyncs returned, so they can't be left out; the kernel refuses them, too.
         return Err(recovery::Error::Unsupported(UnsupportedLog::FastCommits).into());
     }
     if !scanned.fast_commits.is_empty() {
         if options.superblock.is_some() {
-            // The first superblock may be what the copy was asked for.
+            // A copy was asked for, perhaps because the first superblock is damaged.
             done.device = superblock::laid_over(done.device, &done.superblock)?;
         }
         let area = &scanned.fast_commits;

@@ -257,8 +257,8 @@ fn blank<'a>(
     Ok((number, own))
 }
 
-/// Makes a file or a symbolic link without a name in the manner of a directory's files, held by the caller; gives its
-/// number. It is an orphan until it gets a name.
+/// Makes a file or a symbolic link without a name, which inherits from `parent` like a new file of that directory.
+/// Returns its number, held for the caller. It is an orphan until it gets a name.
 pub(crate) fn create_unnamed(
     mounted: &MountedFs,
     parent: Ino,

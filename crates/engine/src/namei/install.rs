@@ -1,7 +1,7 @@
-//! Giving a finished file its name: a new one, or one that another file loses.
+//! Gives a finished file its name: a new name, or one that another file loses.
 //!
-//! One step. What a cut leaves: the file under its name, or the other one (or nothing) under it and the file without a
-//! name, an orphan. No other name exists at any moment.
+//! CRASH: either the file has the name, or the name still stands for the other file (or nothing) and the new file is an
+//! orphan. No other name exists at any moment.
 
 use ondisk::{FileType, Ino};
 
@@ -13,27 +13,28 @@ use crate::icache::MountedFs;
 use crate::orphan::OrphanChange;
 use crate::reap;
 
-/// What is asked for.
+/// What is to be installed where.
 #[derive(Clone, Copy)]
 struct Asked<'a> {
     ino: Ino,
     parent: Ino,
     name: &'a [u8],
-    /// What has the name, and loses it.
+    /// The inode that has the name and loses it; `None` if the name is free.
     replaced: Option<Ino>,
+    /// The lookup of the name, before any lock was taken.
     seen: &'a NameHint,
 }
 
-/// What came of it.
+/// The result of a try.
 enum Installed {
-    /// It is done; what was replaced is to be reaped if it became an orphan.
+    /// It is done; `orphan` is the replaced inode if that is to be reaped.
     Done { orphan: Option<Ino> },
-    /// The name stands for something else by now.
+    /// Nothing is done: the name stands for something else by now.
     Other,
 }
 
-/// Gives an inode that is not a directory a name, which `replaced` loses if it has it: something else than a directory.
-/// Returns `false`, with nothing done, if the name stands for something else than that.
+/// Gives an inode a name, which `replaced` loses; neither is a directory. Returns `false`, with nothing done, if the
+/// name does not stand for `replaced`.
 pub(crate) fn install(
     mounted: &MountedFs,
     ino: Ino,
@@ -69,7 +70,7 @@ pub(crate) fn install(
     }
 }
 
-/// The step, all locks of which are gone when it returns.
+/// Does it in one step; no lock is held any more when this returns.
 fn try_install(mounted: &MountedFs, asked: Asked<'_>) -> Result<Installed, Error> {
     let mut inos = vec![asked.ino, asked.parent];
     inos.extend(asked.replaced);
@@ -117,7 +118,7 @@ fn try_install(mounted: &MountedFs, asked: Asked<'_>) -> Result<Installed, Error
     Ok(Installed::Done { orphan })
 }
 
-/// The names of the directory with the new one; `None` if it stands for something else than was looked up.
+/// The directory's names with the new one; `None` if the name stands for something else than `replaced`.
 fn names<'a>(
     mounted: &'a MountedFs,
     locked: &'a Together<'a>,

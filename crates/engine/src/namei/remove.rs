@@ -22,16 +22,16 @@ use crate::reap::{self, Deletion, LockedDeletion, Prepared};
 pub(super) struct LostName<'a> {
     locked: &'a Exclusive<'a>,
     fate: Fate<'a>,
-    /// An orphan that gets the name, and is none any more.
+    /// The orphan that gets the name, and stops being an orphan.
     heir: Option<Heir<'a>>,
     /// Keeps the data where they are, as long as blocks may go.
     _data: Option<RwLockWriteGuard<'a, ()>>,
 }
 
-/// An inode without a name that gets the one that another loses.
+/// An orphan that gets the name which another inode loses.
 struct Heir<'a> {
     live: &'a Arc<LiveInode>,
-    /// Its entry; `None` where the other one's has it.
+    /// The change of its entry among the orphans; `None` if the change for the other inode includes it.
     entry: Option<LockedEntry<'a>>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> LostName<'a> {
         LostName::prepare_for(mounted, locked, is_deleted_later, None)
     }
 
-    /// As [`LostName::prepare`]; if an orphan gets the name, its entry goes in the same handle.
+    /// As [`LostName::prepare`]; `heir` is an orphan that gets the name, and whose entry is removed in the same handle.
     pub(super) fn prepare_for(
         mounted: &'a MountedFs,
         locked: &'a Exclusive<'a>,

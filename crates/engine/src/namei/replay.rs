@@ -220,8 +220,13 @@ impl<'a> Replay<'a> {
     fn delete(&self, ino: Ino) -> Result<(), Error> {
         let live = self.mounted.get(ino)?;
         let locked = live.write_lock();
-        let values = self.values_of(&live.snapshot())?;
         self.change(&locked, |inode| inode.set_links_count(0))?;
+        self.delete_unlinked(locked)
+    }
+
+    /// Deletes an inode without links, and releases the values of its attributes.
+    fn delete_unlinked(&self, locked: Exclusive<'_>) -> Result<(), Error> {
+        let values = self.values_of(&locked.inode().snapshot())?;
         reap::delete(self.mounted, &locked, reap::Patience::AllSteps)?;
         drop(locked);
         self.release_values(values)
@@ -387,10 +392,7 @@ impl<'a> Replay<'a> {
                 self.take_contents(&locked, said)?;
             }
             if links == 0 && !self.orphans.contains(&ino) {
-                let values = self.values_of(&live.snapshot())?;
-                reap::delete(self.mounted, &locked, reap::Patience::AllSteps)?;
-                drop(locked);
-                self.release_values(values)?;
+                self.delete_unlinked(locked)?;
             }
         }
         Ok(())
@@ -446,11 +448,15 @@ impl<'a> Replay<'a> {
         if self.is_inline(said) {
             flags.without(Flags::EXTENTS).with(Flags::INLINE_DATA)
         } else if is_directory {
-            // One whose names lay in its inode gets a block.
-            let extents = volume.has(Feature::EXTENT).then_some(Flags::EXTENTS);
-            let folded = is_folded.then_some(Flags::CASEFOLD);
-            let more = extents.into_iter().chain(folded);
-            more.fold(flags, Flags::with)
+            let mut flags = flags;
+            if volume.has(Feature::EXTENT) {
+                // A directory whose names were in its inode gets a block.
+                flags = flags.with(Flags::EXTENTS);
+            }
+            if is_folded {
+                flags = flags.with(Flags::CASEFOLD);
+            }
+            flags
         } else {
             flags
         }

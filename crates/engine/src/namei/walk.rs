@@ -4,10 +4,10 @@
 //! at most 40 of them. A slash at the end asks for a directory. No recursion: a link's target is put before what is
 //! left of the path, which so has a bound of 40 times 4096 bytes.
 //!
-//! On a volume that is written to others may rename and delete meanwhile, and a deleted inode's number may soon be
-//! another's. [`walk`] holds what it ends at, and writes nothing to the directories on its way: each is known by its
-//! generation, which is looked at again when the next name was found in it. So at some moment each directory was the
-//! one that the path names, and held the next name; at the last moment the end did, and is held.
+//! On a volume that is written to, other threads may rename and delete meanwhile, and a deleted inode's number may soon
+//! be another inode's. [`walk`] holds what it ends at, but not the directories on its way. It knows each of those by
+//! its generation, which it checks after it found the next name there. So at some moment each directory was the one
+//! that the path names, and held the next name; the last directory held the last name when the walk took its hold.
 
 use ondisk::{FileType, Generation, Ino};
 
@@ -20,14 +20,14 @@ use crate::icache::{LoadedInode, MountedFs};
 use crate::limits;
 use crate::reap;
 
-/// What a walk is for.
+/// What a walk is to find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WalkIntent {
-    /// What the path leads to, which must exist.
+    /// The inode that the path leads to; it must exist.
     Find,
-    /// The same, and if that is a symbolic link, the link itself.
+    /// As `Find`, but a symbolic link at the end is not followed, unless a slash follows it.
     FindLink,
-    /// The place of a name, whether something has it or not: a symbolic link at the end leads to another place.
+    /// The place of a name, whether something has the name or not. A symbolic link at the end is followed.
     Place,
 }
 
@@ -35,11 +35,12 @@ pub enum WalkIntent {
 /// the caller releases it.
 #[derive(PartialEq, Eq, Debug)]
 pub struct WalkEnd {
-    /// The directory of the last name, for [`WalkIntent::Place`]; `None` for the root's place.
+    /// For [`WalkIntent::Place`]: the directory that the last name is in. `None` if the path leads to the root, and for
+    /// the other intents.
     pub directory: Option<Ino>,
-    /// The last name; the root has none.
+    /// The last name; empty if the path leads to the root.
     pub name: Vec<u8>,
-    /// What has the name; for [`WalkIntent::Place`] possibly nothing.
+    /// The inode that has the name; only for [`WalkIntent::Place`] it may be missing.
     pub found: Option<Ino>,
 }
 
@@ -71,9 +72,10 @@ pub(crate) fn resolve(
         // The root is its own parent, whatever its entry says.
         let is_above_root =
             &rest[begin..end] == b".." && here == root && directory.is(FileType::Directory);
-        let name = match is_above_root {
-            true => b".",
-            false => &rest[begin..end],
+        let name = if is_above_root {
+            b"."
+        } else {
+            &rest[begin..end]
         };
         if !follow_last && end == rest.len() {
             return dir::lookup_in(mounted, here, name);
@@ -102,13 +104,13 @@ pub(crate) fn resolve(
     }
 }
 
-/// What is left of a path, and where it begins.
+/// The rest of a path, and the directory where it begins.
 struct Rest {
     path: Vec<u8>,
-    /// Where an absolute path begins, and which no path leaves.
+    /// The directory where absolute paths begin, and which no path leaves.
     root: Ino,
     here: Ino,
-    /// Whose directory `here` is; `None` for the root, which stays.
+    /// The generation of `here` when the walk came to it; `None` for the root, which stays.
     generation: Option<Generation>,
     links: u32,
 }
@@ -161,8 +163,8 @@ impl Rest {
 /// and holds what it ends at.
 ///
 /// # Errors
-/// `NotFound`, `NotDirectory`, `TooManyLinks`, `NameTooLong`; `Busy` if others change what is on the way again and
-/// again; `Corrupt`, `Io`.
+/// `NotFound`, `NotDirectory`, `TooManyLinks`, `NameTooLong`; `Busy` if other threads keep changing the directories on
+/// the way; `Corrupt`, `Io`.
 pub(crate) fn walk(
     mounted: &MountedFs,
     root: Ino,
@@ -243,11 +245,12 @@ fn hold_root(mounted: &MountedFs, root: Ino) -> Result<WalkEnd, Error> {
     })
 }
 
-/// What the last name of a path came to.
+/// What a look at the last name led to.
 enum Finish {
     Done(WalkEnd),
     /// A symbolic link that is followed, with its target.
     Link(Vec<u8>),
+    /// A directory was deleted meanwhile.
     Again,
 }
 
@@ -285,14 +288,14 @@ fn finish(
         live.hold();
         Ok(Ok(Held(mounted, inode.ino())))
     });
-    // What was found in a directory that is another by now is nothing to the path.
+    // If `here` is another directory by now, what was found in it does not count.
     if !rest.is_still(mounted)? {
         return Ok(Finish::Again);
     }
     let found = match looked {
         Ok(Ok(found)) => Some(found.keep()),
         Ok(Err(target)) => return Ok(Finish::Link(target)),
-        // As Linux: a link to a directory that is not there makes no file.
+        // As in Linux, no file can be created through a link to a missing directory.
         Err(Error::NotFound) if above.is_some() && has_slash && rest.links > 0 => {
             return Err(Error::IsDirectory);
         }
@@ -306,11 +309,11 @@ fn finish(
     }))
 }
 
-/// An inode that the walk holds until it ends otherwise.
+/// An inode that the walk holds, and releases when this is dropped.
 struct Held<'a>(&'a MountedFs, Ino);
 
 impl Held<'_> {
-    /// It stays held.
+    /// Keeps it held, for the caller to release.
     fn keep(self) -> Ino {
         let ino = self.1;
         std::mem::forget(self);
@@ -324,8 +327,8 @@ impl Drop for Held<'_> {
     }
 }
 
-/// What a name stands for, and where that leads if it is a symbolic link: both from one moment at which it had the
-/// name, though others may rename and delete meanwhile.
+/// The inode that a name stands for, and the target if that is a symbolic link: both from one moment at which the inode
+/// had the name, though other threads may rename and delete meanwhile.
 fn step(
     mounted: &MountedFs,
     directory: Ino,
@@ -333,9 +336,10 @@ fn step(
 ) -> Result<(LoadedInode, Option<Vec<u8>>), Error> {
     let volume = mounted.volume();
     let with_target = |inode: LoadedInode| {
-        let target = match inode.is(FileType::Symlink) {
-            true => Some(data::read_link(volume, &inode)?),
-            false => None,
+        let target = if inode.is(FileType::Symlink) {
+            Some(data::read_link(volume, &inode)?)
+        } else {
+            None
         };
         Ok((inode, target))
     };

@@ -1,4 +1,4 @@
-//! A finished file gets its name in one step, wherever the power is cut and wherever orphans are noted.
+//! A finished file gets its name in one step, wherever the power is cut and however orphans are recorded.
 
 use lanefs_engine::{Error, Ino, InodeFs, MountOptions, OrphanForm, Variants};
 

@@ -13,7 +13,7 @@ use crate::fast_commits::{Linux, by_linux, device, without_times_of_directories}
 use crate::image::clock;
 use crate::interop::manifest;
 
-/// Where a superblock has incompatible features, and those that oblige a writer.
+/// Byte offsets in a superblock of the incompatible features, and of those that only a writer must know.
 const INCOMPATIBLE: usize = 0x60;
 const FOR_WRITERS: usize = 0x64;
 
@@ -127,7 +127,7 @@ fn what_linux_logged_is_shown_on_images_that_are_only_read() {
     }
 }
 
-/// Linux does not find these contents again: its replay leaves the file's place in the inode, and the file is of zeros.
+/// Linux's own replay loses these contents: the inode still has the inline form, and the file reads as zeros.
 #[test]
 fn a_file_that_outgrew_its_inode_and_one_in_a_new_directory_are_shown() {
     for block_bytes in ["1024", "4096"] {
@@ -213,7 +213,7 @@ fn generation_of(path: &Path) -> u32 {
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Linux here can't mount these: the features are put into an image that it left.
+/// The kernel under test can't mount these kinds: the features are put into an image that it left.
 #[test]
 fn kinds_that_linux_here_can_not_mount_are_shown() {
     let plain = "fast_commit,^metadata_csum";

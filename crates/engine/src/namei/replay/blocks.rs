@@ -40,7 +40,7 @@ pub(super) fn trim(mounted: &MountedFs, everything: &mut Everything) -> Result<(
             continue;
         };
         let is_file = inode.file_type() == Some(FileType::Regular);
-        // Only a file system with the feature has the flag from a record.
+        // A record's flag counts only if the file system has the feature.
         let is_sealed = |inode: &Inode| inode.flags().contains(Flags::VERITY);
         let has_tail = home.is_some_and(|home| is_sealed(&home))
             || volume.has(Feature::VERITY) && is_sealed(&inode);
@@ -82,7 +82,7 @@ impl<'a> Replay<'a> {
             return Ok(false);
         }
         if said.is_some_and(|said| self.is_inline(&said.inode)) {
-            // What it had before its contents came into the inode goes with the rest of its map.
+            // Blocks that it had before its contents moved into the inode are freed with its map.
             return Ok(false);
         }
         let inode = match said {
@@ -290,9 +290,9 @@ impl<'a> Replay<'a> {
     /// Refuses a record whose pointers, up to the file's end, are not those of the file's blocks: a part of what Linux
     /// mapped is not known.
     fn check_pointers(&self, ino: Ino, said: &Said) -> Result<(), Error> {
-        let is_area_map =
+        let has_pointers =
             !said.inode.flags().contains(Flags::EXTENTS) && !self.is_inline(&said.inode);
-        if !self.is_file(ino, said)? || !is_area_map {
+        if !self.is_file(ino, said)? || !has_pointers {
             return Ok(());
         }
         let mut words = [0; DIRECT];

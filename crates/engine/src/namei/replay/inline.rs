@@ -1,9 +1,9 @@
-//! Contents that lie in inodes (`inline_data`), of which only a replay to read is told: file systems with that feature
-//! are not written to.
+//! Contents that are stored in inodes (`inline_data`). Only a replay for a reader meets them, because file systems with
+//! that feature are not written to.
 //!
-//! A record of a file with such contents is its whole inode, and so are its contents. The names of such a directory
-//! are records of their own, so that they are put into a block, where names are changed, and what its record has of
-//! them is passed over.
+//! The record of such a file is its whole inode, contents included. The names of such a directory have records of their
+//! own: they are moved into a block before one of them is changed, and the names in the directory's own record are
+//! ignored.
 
 use ondisk::extent::{self, ExtentEntries};
 use ondisk::inode::{Inode, attribute_area, attribute_area_mut};
@@ -17,14 +17,14 @@ use crate::error::Error;
 use crate::icache::{Exclusive, LoadedInode};
 
 impl Replay<'_> {
-    /// Whether a record is that of a file whose contents lie in its inode.
+    /// Whether a record is that of a file whose contents are in its inode.
     pub(super) fn is_inline(&self, record: &Inode) -> bool {
         record.file_type() == Some(FileType::Regular)
             && record.flags().contains(Flags::INLINE_DATA)
             && self.mounted.volume().has(Feature::INLINE_DATA)
     }
 
-    /// Empties a file whose contents lie in its inode, before the replay or through it.
+    /// Empties a file whose contents are in its inode before the replay or after it.
     ///
     /// # Errors
     /// As [`Replay::unmap`].
@@ -48,7 +48,7 @@ impl Replay<'_> {
         })
     }
 
-    /// Gives a file the contents that lie in its record. It has the record's other fields.
+    /// Gives a file the contents in its record, if they are there. It has the record's other fields already.
     ///
     /// # Errors
     /// As [`Replay::change_slot`].
@@ -65,7 +65,7 @@ impl Replay<'_> {
         })
     }
 
-    /// Changes the attributes of an inode, and the fields that are written behind `change`.
+    /// Changes an inode's slot, and its fields, which are written to the slot after `change`.
     fn change_slot(
         &self,
         locked: &Exclusive<'_>,
@@ -81,7 +81,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Puts the names of a directory that lie in its inode into a block, where they can be changed.
+    /// Moves the names of a directory from its inode into a block, where they can be changed.
     ///
     /// # Errors
     /// `Encrypted`; `NoSpace`, `Corrupt`, `Io`.
@@ -154,10 +154,10 @@ impl Replay<'_> {
     }
 }
 
-/// A name, and what it stands for.
+/// A name, with the inode that it stands for and the type of that.
 type Named = (Vec<u8>, Ino, FileType);
 
-/// Takes contents and map from a record, which from now on has the form that this flag says.
+/// Removes contents and map from a record, and gives it the form that this flag stands for.
 fn become_empty(record: &mut Inode, form: Flags) {
     let others = record.flags().without(Flags::INLINE_DATA);
     record.set_flags(others.without(Flags::EXTENTS).with(form));
@@ -167,8 +167,8 @@ fn become_empty(record: &mut Inode, form: Flags) {
     }
 }
 
-/// Takes the part of contents that lies among the attributes from an inode. A list that can't be read, or can't be
-/// written again, stays.
+/// Removes the part of an inode's contents that is stored among its attributes. A list of attributes that can't be
+/// read, or can't be written again, stays as it is.
 pub(super) fn remove_contents(slot: &mut [u8]) {
     let before = attribute_area(slot).unwrap_or_default().to_vec();
     let Ok(entries) = xattr::entries(ListPlace::Inode(&before)) else {

@@ -1,5 +1,5 @@
-//! Values of attributes that lie in inodes of their own (`ea_inode`), which only a replay to read meets: they go with
-//! the last inode whose attributes name them.
+//! Values of attributes that are stored in inodes of their own (`ea_inode`). Only a replay for a reader meets them.
+//! Such an inode is deleted with the last inode whose attributes refer to it.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use crate::reap;
 use crate::xattr;
 
 impl Replay<'_> {
-    /// The inodes that hold values of attributes which go with an inode: those of its own list, and of its block's if
-    /// no other inode shares it.
+    /// The inodes that hold attribute values and lose a reference when this inode is deleted: those in the inode's own
+    /// list, and those in its attribute block unless other inodes share the block.
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
@@ -46,7 +46,8 @@ impl Replay<'_> {
         Ok(holders)
     }
 
-    /// Lets go of inodes that held values of a deleted inode's attributes. What is not such an inode stays.
+    /// Takes one reference from each inode that held a value for a deleted inode, and deletes it if that was the last.
+    /// Inodes that are not value holders stay as they are.
     ///
     /// # Errors
     /// As [`reap::delete`].
