@@ -55,10 +55,11 @@
 //!
 //! # Locking
 //!
-//! A request takes no lock as long as no worker parks or is woken. It costs two additions to [`Readers::word`], and
-//! while all may read also two readings of the clock and two stores to [`Readers::rhythm`]; all workers share these two
-//! cache lines. Without polling a request touches neither. The list of the parked ([`Rank::Leaf`]) is locked to park,
-//! to wake a parked worker, and by the deputy at each tick.
+//! A request takes no lock as long as no worker parks or is woken. It costs two additions to [`Readers::word`] and,
+//! while all may read, two readings of the clock and two stores to [`Readers::rhythm`]; all workers share these two
+//! cache lines. During a pause, for example while several clients are active, nothing is stored to the second. With
+//! `poll=off` a request touches neither. The list of the parked ([`Rank::Leaf`]) is locked to park, to wake a parked
+//! worker, and by the deputy at each tick.
 
 use std::io;
 
@@ -178,15 +179,28 @@ impl Rhythm {
         u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Records that a request was answered now.
+    /// Records that a request was answered now, except during a pause.
     fn answered(&self) {
-        // Relaxed: a guess; pairs with the load in `is_steady`.
-        self.answered.store(self.now(), Ordering::Relaxed);
+        let now = self.now();
+        if !self.is_paused(now) {
+            // Relaxed: a guess; pairs with the load in `is_steady`.
+            self.answered.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether no worker becomes the sole reader now. Nothing is counted meanwhile, so that workers on several cores do
+    /// not write the same cache line while several clients are active.
+    fn is_paused(&self, now: u64) -> bool {
+        // Relaxed: a guess; pairs with the store in `pause`.
+        now < self.paused.load(Ordering::Relaxed)
     }
 
     /// Counts a request that was taken now; returns whether its worker should become the sole reader.
     fn is_steady(&self) -> bool {
         let now = self.now();
+        if self.is_paused(now) {
+            return false;
+        }
         // Relaxed: a guess; pairs with the store in `answered`.
         let gap = now.saturating_sub(self.answered.load(Ordering::Relaxed));
         let streak = if u128::from(gap) <= GAP.as_nanos() {
@@ -197,15 +211,14 @@ impl Rhythm {
         };
         // Relaxed: a guess; pairs with the load above.
         self.streak.store(streak, Ordering::Relaxed);
-        // Relaxed: a guess; pairs with the store in `pause`.
-        streak >= STREAK && now >= self.paused.load(Ordering::Relaxed)
+        streak >= STREAK
     }
 
     /// Keeps every worker from becoming the sole reader for this time.
     fn pause(&self, time: Duration) {
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let until = self.now().saturating_add(time);
-        // Relaxed: a guess; pairs with the load in `is_steady`.
+        // Relaxed: a guess; pairs with the load in `is_paused`.
         self.paused.store(until, Ordering::Relaxed);
     }
 }
@@ -246,7 +259,7 @@ impl Readers {
     }
 
     fn sole(&self) -> usize {
-        // Acquire: pairs with the stores in `become_sole` and `let_all_read`.
+        // Acquire: pairs with the stores in `become_sole`, `watch` and `let_all_read`.
         self.sole.load(Ordering::Acquire)
     }
 
@@ -287,7 +300,7 @@ impl Readers {
         // Relaxed: stored under the lock; `taken` explains why it is new enough. A worker that parks later becomes the
         // deputy without being woken.
         if self.parked_hint.load(Ordering::Relaxed) > 0 {
-            // The lock makes sure that a worker which is about to park either waits already, or looks at `sole` and
+            // The lock makes sure that a worker that is about to park either waits already, or looks at `sole` and
             // `has_deputy` after this.
             let _parked = self.parked.lock();
             self.called.notify_one();

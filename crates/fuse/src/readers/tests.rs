@@ -187,6 +187,22 @@ fn one_client_is_polled_for() {
 }
 
 #[test]
+fn during_a_pause_no_request_is_counted() {
+    let readers = Readers::new(WINDOW, Arc::new(Messages::default()));
+    let rhythm = &readers.rhythm;
+    let counted = || {
+        let values = [&rhythm.answered, &rhythm.streak];
+        values.map(|value| value.load(Ordering::Relaxed))
+    };
+    rhythm.pause(Duration::from_secs(3600));
+    for _ in 0..2 * STREAK {
+        rhythm.answered();
+        assert!(!rhythm.is_steady());
+    }
+    assert_eq!(counted(), [0, 0]);
+}
+
+#[test]
 fn whatever_a_request_waits_for_the_next_one_is_taken() {
     for pace in [Pace::Awaited, Pace::Slow, Pace::Unawaited] {
         for seed in 0..SEEDS {
