@@ -6,8 +6,9 @@
 use std::io::Read;
 use std::path::Path;
 
-use engine::{FileType, Ino, Metadata, NewInode, SetAttributes, SetTime, Xattr, XattrFlag};
+use engine::{Ino, Metadata, NewInode, SetAttributes, SetTime, Xattr, XattrFlag};
 
+use crate::file::verify_regular;
 use crate::names::NameInParent;
 use crate::reach::{HeldInode, TRIES};
 use crate::{Error, Fs};
@@ -88,46 +89,59 @@ impl Fs {
                 ..SetAttributes::default()
             };
             if let Some(found) = found {
-                return match times == SetAttributes::default() {
-                    true => Ok(()),
-                    false => self.named(path, self.engine.set_attributes(found.ino(), &times)),
-                };
+                if times == SetAttributes::default() {
+                    return Ok(());
+                }
+                return self.named(path, self.engine.set_attributes(found.ino(), &times));
             }
             if !create {
                 return self.named(path, Err(engine::Error::NotFound));
             }
             self.refuse_slash(path, engine::Error::IsDirectory)?;
-            if self.named(path, self.make_touched(&place, &times))? {
+            if self.make_touched(path, &place, &times)? {
                 return Ok(());
             }
-            // Others made one since.
+            // Another thread made a file of this name meanwhile.
         }
         self.named(path, Err(engine::Error::Busy))
     }
 
-    /// Makes an empty file with these times; `false` if the name is another's by now. A cut leaves the file with its
-    /// times, or none.
+    /// Makes an empty file with these times; returns `false` if another thread used the name meanwhile. A cut leaves
+    /// the file with its times, or no file.
     fn make_touched(
         &self,
+        path: &Path,
         place: &NameInParent<'_>,
         times: &SetAttributes,
-    ) -> Result<bool, engine::Error> {
+    ) -> Result<bool, Error> {
         let is_now = |time: Option<SetTime>| time.is_none_or(|time| time == SetTime::Now);
         if is_now(times.atime) && is_now(times.mtime) {
             return match self.engine.create(place.parent, &place.name, FILE) {
                 Ok(_) => Ok(true),
                 Err(engine::Error::Exists) => Ok(false),
-                Err(error) => Err(error),
+                Err(error) => self.named(path, Err(error)),
             };
         }
-        let ino = self.engine.create_unnamed(place.parent, FILE)?;
-        let made = self
-            .engine
-            .set_attributes(ino, times)
-            .and_then(|()| self.engine.install(ino, place.parent, &place.name, None));
-        // Without a name by now, it is deleted here.
-        let released = self.engine.release(ino);
-        made.and_then(|made| released.map(|()| made))
+        let made = self.engine.create_unnamed(place.parent, FILE);
+        self.with_unnamed(path, made, |ino| {
+            self.named(path, self.engine.set_attributes(ino, times))?;
+            let installed = self.engine.install(ino, place.parent, &place.name, None);
+            self.named(path, installed)
+        })
+    }
+
+    /// Runs `work` on a new inode without a name, then releases the inode, which deletes it if `work` gave it no name.
+    /// Of two errors the one of `work` is returned.
+    pub(crate) fn with_unnamed<T>(
+        &self,
+        path: &Path,
+        made: Result<Ino, engine::Error>,
+        work: impl FnOnce(Ino) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let ino = self.named(path, made)?;
+        let done = work(ino);
+        let released = self.named(path, self.engine.release(ino));
+        done.and_then(|value| released.map(|()| value))
     }
 
     /// Makes a file at a path, or replaces one, with what `fill` puts into it.
@@ -140,13 +154,14 @@ impl Fs {
     ) -> Result<(), Error> {
         self.refuse_slash(path, engine::Error::IsDirectory)?;
         let (place, found) = self.reach_place(path)?;
-        let found = found.map(|found| self.named(path, self.regular(found)));
-        drop(found.transpose()?);
-        let ino = self.named(path, self.engine.create_unnamed(place.parent, new))?;
-        let done = fill(ino).and_then(|()| self.named(path, self.give_name(ino, &place, taken)));
-        // Without a name by now, it is deleted here.
-        let released = self.named(path, self.engine.release(ino));
-        done.and(released)
+        if let Some(found) = found {
+            self.named(path, self.verify_regular(found.ino()))?;
+        }
+        let made = self.engine.create_unnamed(place.parent, new);
+        self.with_unnamed(path, made, |ino| {
+            fill(ino)?;
+            self.named(path, self.give_name(ino, &place, taken))
+        })
     }
 
     /// The file that has a name, held, if there is one; it must be a regular one.
@@ -154,20 +169,17 @@ impl Fs {
         &self,
         place: &NameInParent<'_>,
     ) -> Result<Option<HeldInode<'_>>, engine::Error> {
-        match self.reach_in(place.parent, &place.name) {
-            Ok(held) => self.regular(held).map(Some),
-            Err(engine::Error::NotFound) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let held = match self.reach_in(place.parent, &place.name) {
+            Ok(held) => held,
+            Err(engine::Error::NotFound) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        self.verify_regular(held.ino())?;
+        Ok(Some(held))
     }
 
-    /// Refuses what is not a regular file.
-    fn regular<'a>(&self, held: HeldInode<'a>) -> Result<HeldInode<'a>, engine::Error> {
-        match self.engine.metadata(held.ino())?.file_type {
-            FileType::Regular => Ok(held),
-            FileType::Directory => Err(engine::Error::IsDirectory),
-            _ => Err(engine::Error::NotRegular),
-        }
+    fn verify_regular(&self, ino: Ino) -> Result<(), engine::Error> {
+        verify_regular(self.engine.metadata(ino)?.file_type)
     }
 
     /// Gives a complete file without a name its name; what has it by now is replaced.
@@ -209,9 +221,10 @@ impl Fs {
             // It may have one from its directory.
             self.engine.remove_xattr(ino, ACCESS_ACL)?;
         }
-        let kept = match taken.xattrs {
-            true => Vec::new(),
-            false => self.engine.xattrs(old.ino)?,
+        let kept = if taken.xattrs {
+            Vec::new()
+        } else {
+            self.engine.xattrs(old.ino)?
         };
         for xattr in kept {
             if xattr.name != ACCESS_ACL || !taken.mode {
@@ -225,10 +238,10 @@ impl Fs {
             gid: Some(old.gid).filter(|_| !taken.owner),
             ..SetAttributes::default()
         };
-        match attributes == SetAttributes::default() {
-            true => Ok(()),
-            false => self.engine.set_attributes(ino, &attributes),
+        if attributes == SetAttributes::default() {
+            return Ok(());
         }
+        self.engine.set_attributes(ino, &attributes)
     }
 
     /// Gives a file the attributes, permissions and owner that it had, instead of those of a file that has lost the

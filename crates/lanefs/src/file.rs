@@ -19,7 +19,7 @@ use engine::{
 
 use crate::contents::FILE;
 use crate::names::NameInParent;
-use crate::reach::{OwnedInode, TRIES};
+use crate::reach::{HeldInode, OwnedInode, TRIES};
 use crate::{Error, Fs};
 
 /// The most bytes of a file that [`Fs::read`] takes into memory.
@@ -139,11 +139,7 @@ impl OpenOptions {
         if !is_sensible {
             return fs.named(path, Err(engine::Error::InvalidArgument));
         }
-        let held = OwnedInode {
-            fs: fs.clone(),
-            ino: self.hold(fs, path)?,
-            is_held: fs.engine.is_opened_for_writing(),
-        };
+        let held = self.hold(fs, path)?.into_owned();
         let inode = fs.named(path, fs.engine.inode(held.ino))?;
         verify_regular(inode.metadata().file_type).or_else(|error| fs.named(path, Err(error)))?;
         let file = File {
@@ -163,10 +159,10 @@ impl OpenOptions {
         Ok(file)
     }
 
-    /// The file at a path, held where files can go; made if that is asked for.
-    fn hold(&self, fs: &Fs, path: &Path) -> Result<Ino, Error> {
+    /// The file at a path, held; it is made if the options ask for that.
+    fn hold<'fs>(&self, fs: &'fs Fs, path: &Path) -> Result<HeldInode<'fs>, Error> {
         if !fs.engine.is_opened_for_writing() {
-            return fs.find(path, true);
+            return fs.reach(path, true);
         }
         fs.refuse_slash(
             path,
@@ -180,27 +176,26 @@ impl OpenOptions {
             ..self.new
         };
         for _ in 0..TRIES {
-            let place = match self.create_new {
-                true => OpenOptions::new_place(fs, path)?,
-                false => {
-                    let (place, found) = fs.reach_place(path)?;
-                    match found {
-                        Some(found) => return Ok(found.keep()),
-                        None if self.create => place,
-                        None => return fs.named(path, Err(engine::Error::NotFound)),
-                    }
+            let place = if self.create_new {
+                OpenOptions::new_place(fs, path)?
+            } else {
+                let (place, found) = fs.reach_place(path)?;
+                match found {
+                    Some(found) => return Ok(found),
+                    None if self.create => place,
+                    None => return fs.named(path, Err(engine::Error::NotFound)),
                 }
             };
             match fs.engine.create(place.parent, &place.name, new) {
-                // Others made one since.
+                // Another thread made a file of this name meanwhile.
                 Err(engine::Error::Exists) if !self.create_new => {}
-                made => return fs.named(path, made),
+                made => return Ok(fs.held(fs.named(path, made)?, true)),
             }
         }
         fs.named(path, Err(engine::Error::Busy))
     }
 
-    /// The place of a file that is to be new.
+    /// The directory and the name of a file that must not exist yet.
     fn new_place<'a>(fs: &'a Fs, path: &'a Path) -> Result<NameInParent<'a>, Error> {
         match fs.place(path) {
             // The root has no name, and is not a file.
@@ -212,7 +207,8 @@ impl OpenOptions {
     }
 }
 
-fn verify_regular(file_type: FileType) -> Result<(), engine::Error> {
+/// Refuses every type except a regular file.
+pub(crate) fn verify_regular(file_type: FileType) -> Result<(), engine::Error> {
     match file_type {
         FileType::Regular => Ok(()),
         FileType::Directory => Err(engine::Error::IsDirectory),
@@ -307,10 +303,10 @@ impl File {
     /// # Errors
     /// As [`File::read_at`]; `UnexpectedEof` when the file ends before.
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        match self.read_at(buf, offset)? == buf.len() {
-            true => Ok(()),
-            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        if self.read_at(buf, offset)? < buf.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        Ok(())
     }
 
     /// Writes at byte `offset`, and says how many bytes: fewer only where an error stopped it. The position stays. The

@@ -180,13 +180,9 @@ impl Fs {
         original: impl AsRef<Path>,
         path: impl AsRef<Path>,
     ) -> Result<(), Error> {
-        let held = self.reach(original.as_ref(), false)?;
-        let path = path.as_ref();
-        let place = self.place(path)?;
-        self.named(
-            path,
-            self.engine.link(held.ino(), place.parent, &place.name),
-        )
+        self.link_by(original.as_ref(), path.as_ref(), |ino, place| {
+            self.engine.link(ino, place.parent, &place.name)
+        })
     }
 
     /// As [`Fs::symlink`]; something that is not a directory and has the name loses it in the same step.
@@ -204,11 +200,9 @@ impl Fs {
         let made = self
             .engine
             .create_unnamed_symlink(place.parent, target, SYMLINK);
-        let ino = self.named(path, made)?;
-        let done = self.named(path, self.give_over(ino, &place));
-        // Without a name by now, it is deleted here.
-        let released = self.named(path, self.engine.release(ino));
-        done.and(released)
+        self.with_unnamed(path, made, |ino| {
+            self.named(path, self.install_over(ino, &place))
+        })
     }
 
     /// As [`Fs::hard_link`]; something else that is not a directory and has the name loses it in the same step.
@@ -220,14 +214,25 @@ impl Fs {
         original: impl AsRef<Path>,
         path: impl AsRef<Path>,
     ) -> Result<(), Error> {
-        let held = self.reach(original.as_ref(), false)?;
-        let path = path.as_ref();
-        let place = self.place(path)?;
-        self.named(path, self.give_over(held.ino(), &place))
+        self.link_by(original.as_ref(), path.as_ref(), |ino, place| {
+            self.install_over(ino, place)
+        })
     }
 
-    /// Gives an inode a name, whatever else has it.
-    fn give_over(&self, ino: Ino, place: &NameInParent<'_>) -> Result<(), engine::Error> {
+    /// Gives what is at `original` the name `path`, by calling `link`.
+    fn link_by(
+        &self,
+        original: &Path,
+        path: &Path,
+        link: impl FnOnce(Ino, &NameInParent<'_>) -> Result<(), engine::Error>,
+    ) -> Result<(), Error> {
+        let held = self.reach(original, false)?;
+        let place = self.place(path)?;
+        self.named(path, link(held.ino(), &place))
+    }
+
+    /// Gives an inode a name, and takes the name from what else has it.
+    fn install_over(&self, ino: Ino, place: &NameInParent<'_>) -> Result<(), engine::Error> {
         for _ in 0..TRIES {
             let replaced = match self.engine.lookup(place.parent, &place.name) {
                 Ok(replaced) => Some(replaced),

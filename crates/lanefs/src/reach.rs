@@ -26,10 +26,10 @@ pub(crate) struct OwnedInode {
 impl OwnedInode {
     /// Lets it go; deletes it if it has no name by now.
     pub(crate) fn release(mut self) -> Result<(), engine::Error> {
-        match std::mem::take(&mut self.is_held) {
-            true => self.fs.engine.release(self.ino),
-            false => Ok(()),
+        if std::mem::take(&mut self.is_held) {
+            self.fs.engine.release(self.ino)?;
         }
+        Ok(())
     }
 }
 
@@ -62,13 +62,6 @@ impl HeldInode<'_> {
             is_held: std::mem::take(&mut self.is_held),
         }
     }
-
-    /// It stays held, for the caller to release.
-    pub(crate) fn keep(self) -> Ino {
-        let ino = self.ino;
-        std::mem::forget(self);
-        ino
-    }
 }
 
 impl Drop for HeldInode<'_> {
@@ -85,9 +78,10 @@ impl Fs {
         if !self.engine.is_opened_for_writing() {
             return Ok(self.held(self.find(path, follow_last)?, false));
         }
-        let intent = match follow_last {
-            true => WalkIntent::Find,
-            false => WalkIntent::FindLink,
+        let intent = if follow_last {
+            WalkIntent::Find
+        } else {
+            WalkIntent::FindLink
         };
         let end = self.named(
             path,
