@@ -104,9 +104,10 @@ impl FsBuilder {
     /// # Errors
     /// As [`Fs::open`]; for writing as [`Fs::open_for_writing`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<Fs, Error> {
-        let device: Arc<dyn BlockDevice> = match self.is_writable {
-            true => Arc::new(in_use::open_unused(path)?),
-            false => Arc::new(FileDevice::open_read_only(path)?),
+        let device: Arc<dyn BlockDevice> = if self.is_writable {
+            Arc::new(in_use::open_unused(path)?)
+        } else {
+            Arc::new(FileDevice::open_read_only(path)?)
         };
         self.open_device(device)
     }
@@ -117,9 +118,10 @@ impl FsBuilder {
     /// As [`FsBuilder::open`].
     pub fn open_device(self, device: Arc<dyn BlockDevice>) -> Result<Fs, Error> {
         let device = locate(device, self.location)?;
-        match self.is_writable {
-            true => Fs::open_for_writing_with(device, &self.options, self.clock),
-            false => Fs::open_with(device, &self.options),
+        if self.is_writable {
+            Fs::open_for_writing_with(device, &self.options, self.clock)
+        } else {
+            Fs::open_with(device, &self.options)
         }
     }
 
@@ -138,17 +140,16 @@ impl FsBuilder {
     ///
     /// # Errors
     /// When the file exists, the size is too small or the layout can't be; then no file is left.
-    pub fn make(mut self, path: impl AsRef<Path>, size: u64) -> Result<Fs, Error> {
-        self.date_layout();
+    pub fn make(self, path: impl AsRef<Path>, size: u64) -> Result<Fs, Error> {
         let path = path.as_ref();
         if path.exists() {
             let exists = errno::as_io_error(errno::Errno::EXIST);
             return Err(Error::host("making a file system in", path, exists));
         }
-        make::make(path, Some(size), &self.layout, false)?;
-        self.location = Location::Whole;
-        self.write(true).open(path).inspect_err(|_| {
-            // It is new, and nobody else knows it. Why the open failed is what the caller is told.
+        let builder = self.for_new();
+        make::make(path, Some(size), &builder.layout, false)?;
+        builder.open(path).inspect_err(|_| {
+            // This call made the file. The caller gets the error of the open, not one of the removal.
             let _ = std::fs::remove_file(path);
         })
     }
@@ -158,14 +159,10 @@ impl FsBuilder {
     ///
     /// # Errors
     /// When the device is too small, the layout can't be, or the device fails.
-    pub fn make_on(mut self, device: Arc<dyn BlockDevice>) -> Result<Fs, Error> {
-        self.date_layout();
-        make::make_on(&*device, &self.layout)?;
-        let whole = FsBuilder {
-            location: Location::Whole,
-            ..self
-        };
-        whole.write(true).open_device(device)
+    pub fn make_on(self, device: Arc<dyn BlockDevice>) -> Result<Fs, Error> {
+        let builder = self.for_new();
+        make::make_on(&*device, &builder.layout)?;
+        builder.open_device(device)
     }
 
     /// Makes an empty file system of `size` bytes in memory and opens it for writing. It takes as much memory as is
@@ -178,10 +175,13 @@ impl FsBuilder {
         self.make_on(Arc::new(MemoryDevice::new(size)))
     }
 
-    /// A file system that is made has the times of the builder's clock, unless its layout has another.
-    fn date_layout(&mut self) {
+    /// The same builder, which opens what it makes: for writing and on the whole device. If the layout has no time, it
+    /// gets that of the builder's clock.
+    fn for_new(mut self) -> FsBuilder {
         let (time, clock) = (self.options.time, self.clock);
         let seconds = || time.unwrap_or_else(clock).seconds;
         self.layout.time.get_or_insert_with(seconds);
+        self.location = Location::Whole;
+        self.write(true)
     }
 }

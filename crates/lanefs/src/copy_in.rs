@@ -254,13 +254,11 @@ impl Copy<'_> {
                 false => fs.fill(ino, 0, &mut source, to)?,
             };
             self.xattrs(from, ino, to)?;
-            match self.options.mode || self.options.times {
-                true => {
-                    let kept = self.kept_over(metadata, replaced.as_ref());
-                    fs.named(to, fs.engine.set_attributes(ino, &kept))
-                }
-                false => Ok(()),
+            if !self.options.mode && !self.options.times {
+                return Ok(());
             }
+            let kept = self.kept_over(metadata, replaced.as_ref());
+            fs.named(to, fs.engine.set_attributes(ino, &kept))
         })?;
         self.summary.files += 1;
         self.summary.bytes += bytes;

@@ -272,11 +272,11 @@ impl DirEntry {
     /// When nothing has the name any more, or the inode is broken.
     pub fn metadata(&self) -> Result<Metadata, Error> {
         let OwnedInode { fs, ino, .. } = &*self.directory;
-        let found = match fs.engine.is_opened_for_writing() {
-            true => fs
-                .reach_in(*ino, &self.entry.name)
-                .and_then(|held| fs.engine.metadata(held.ino())),
-            false => fs.engine.metadata(self.entry.ino),
+        let found = if fs.engine.is_opened_for_writing() {
+            fs.reach_in(*ino, &self.entry.name)
+                .and_then(|held| fs.engine.metadata(held.ino()))
+        } else {
+            fs.engine.metadata(self.entry.ino)
         };
         fs.named(&self.path(), found)
     }

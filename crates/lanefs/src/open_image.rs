@@ -68,10 +68,11 @@ impl Drop for OpenImage {
         if is_left_alone || !self.is_opened_for_writing() || self.is_retired() {
             return;
         }
-        let ended = match self.is_atomic {
-            // Without this the image is replayed to the same state when it is opened next.
-            true => self.inodes.abandon(),
-            false => self.inodes.close_in_place(),
+        let ended = if self.is_atomic {
+            // Marks the image clean. If that fails, the next opening replays it to the same state.
+            self.inodes.abandon()
+        } else {
+            self.inodes.close_in_place()
         };
         if let Err(error) = ended {
             report::not_closed(&error);
