@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use device::{BlockDevice, MemoryDevice};
 use lanefs::{Dir, DirEntry, Error, File, Fs, FsBuilder, Metadata, OpenOptions, ReadDir, SetTime};
+use simulate::{Cut, Recorder};
 use sync::Arc;
 
 fn in_memory() -> Fs {
@@ -22,6 +23,10 @@ fn on_device() -> (Arc<MemoryDevice>, Fs) {
 
 fn reopened(device: &Arc<MemoryDevice>) -> Fs {
     Fs::builder().open_device(Arc::clone(device) as _).unwrap()
+}
+
+fn writable(device: Arc<dyn BlockDevice>) -> Fs {
+    Fs::builder().write(true).open_device(device).unwrap()
 }
 
 /// Whether the image needs no replay.
@@ -113,15 +118,30 @@ fn a_link_to_a_directory_that_is_not_there_makes_no_file() {
 
 #[test]
 fn a_file_that_touch_makes_with_a_time_is_there_with_it_or_not_at_all() {
-    let fs = in_memory();
-    let time = SetTime::At(lanefs::Timestamp {
-        seconds: 1_000_000_000,
-        nanoseconds: 7,
-    });
-    fs.touch("/new", Some(time), Some(time), true).unwrap();
-    let modified = fs.metadata("/new").unwrap().modified();
-    assert_eq!(modified, UNIX_EPOCH + Duration::new(1_000_000_000, 7));
-    assert_eq!(fs.metadata("/new").unwrap().nlink, 1);
+    let (empty, fs) = on_device();
+    fs.close().unwrap();
+    let mut bytes = vec![0; 8 << 20];
+    empty.read_at(0, &mut bytes).unwrap();
+    let device = Arc::new(Recorder::new(&bytes));
+    let fs = writable(Arc::clone(&device) as _);
+    let time = UNIX_EPOCH + Duration::new(1_000_000_000, 7);
+    let set = Some(SetTime::At(time.into()));
+    fs.touch("/new", set, set, true).unwrap();
+    fs.close().unwrap();
+
+    let mut cuts = device.cuts();
+    let points: Vec<usize> = cuts.points().collect();
+    let mut made = Vec::new();
+    for event in points {
+        let fs = writable(Arc::new(cuts.state(Cut { event, seed: 1 })));
+        let found = fs.metadata("/new");
+        made.push(found.is_ok());
+        match found {
+            Ok(found) => assert_eq!((found.modified(), found.nlink), (time, 1), "{event}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "{event}"),
+        }
+    }
+    assert!(made.contains(&false) && made.contains(&true), "{made:?}");
 }
 
 #[test]
@@ -173,7 +193,7 @@ fn a_file_system_is_closed_under_open_handles() {
     for error in refused {
         assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem, "{error}");
     }
-    // Nothing is left to be made durable.
+    // A sync has nothing to make durable, and succeeds.
     file.sync_all().unwrap();
     clone.sync().unwrap();
     clone.clone().close().unwrap();
@@ -221,10 +241,7 @@ fn a_file_without_names_at_the_close_is_deleted_at_the_next_opening() {
     fs.clone().close().unwrap();
     assert_eq!(file.metadata().unwrap().nlink, 0);
     drop((file, fs));
-    let fs = Fs::builder()
-        .write(true)
-        .open_device(Arc::clone(&device) as _)
-        .unwrap();
+    let fs = writable(Arc::clone(&device) as _);
     assert_eq!(fs.statfs().unwrap().free, free);
     fs.close().unwrap();
 }
@@ -313,7 +330,7 @@ fn a_directory_that_was_removed_is_empty_and_takes_nothing() {
     assert_eq!(dir.entries().unwrap().count(), 0);
     assert_eq!(dir.write("x", "").unwrap_err().kind(), ErrorKind::NotFound);
     assert!(fs.open_dir("/a").is_err());
-    // A clone keeps the directory: its number is nobody else's.
+    // A clone keeps the directory, so that no new file receives its number.
     let ino = dir.ino();
     let view: Fs = Fs::clone(&dir);
     drop(dir);
@@ -356,7 +373,7 @@ fn entries_have_paths_and_metadata_and_outlive_what_they_came_from() {
 }
 
 #[test]
-fn an_entry_whose_name_is_gone_says_so() {
+fn metadata_of_an_entry_whose_name_was_removed_is_not_found() {
     let fs = in_memory();
     fs.write("/file", "").unwrap();
     let mut entries = fs.read_dir("/").unwrap().map(Result::unwrap);
