@@ -1,4 +1,4 @@
-//! A device of one's own: bytes in memory, stored inverted (where yours may encrypt them), and a count of flushes.
+//! An implementation of a device: bytes in memory, stored inverted (yours may encrypt them), and a count of flushes.
 //! `cargo run -p lanefs --example device`
 
 use std::ops::Range;
@@ -21,7 +21,7 @@ impl Inverted {
         }
     }
 
-    /// The place of a request in memory.
+    /// The range of a request in memory.
     fn range(
         &self,
         operation: &'static str,
@@ -76,7 +76,7 @@ impl BlockDevice for Inverted {
         Ok(())
     }
 
-    /// A hint that the bytes are not needed any more; they may become anything.
+    /// A hint that the bytes are not needed any more; later reads may return anything.
     fn discard(&self, _range: Range<u64>) -> Result<(), DeviceError> {
         Ok(())
     }
@@ -91,7 +91,7 @@ pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     file.sync_all()?;
     drop(file);
     fs.close()?;
-    // Relaxed: nobody else uses it any more.
+    // Relaxed: no other thread uses the device.
     println!("flushed {} times", device.flushes.load(Ordering::Relaxed));
 
     let stored = device.bytes.read().unwrap().clone();

@@ -16,7 +16,7 @@ enum Request {
     Forget(Ino),
 }
 
-/// What it is answered: an inode, bytes, or the number of an error.
+/// The answer to a request: an inode, bytes, or the number of an error.
 #[derive(Debug, PartialEq)]
 enum Reply {
     Inode(Ino),
@@ -28,7 +28,7 @@ enum Reply {
 fn answer(fs: &Fs, request: Request) -> Result<Reply, FsError> {
     let inodes = fs.inodes();
     Ok(match request {
-        // Both keep the inode for the client.
+        // Lookup and create both hold the inode for the client.
         Request::Lookup(parent, name) => Reply::Inode(inodes.lookup_held(parent, name.as_bytes())?),
         Request::Create(parent, name) => {
             let new = NewInode {
@@ -96,7 +96,7 @@ pub fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("not created".into());
     };
     ask(Request::Write(file, 0, b"bytes".to_vec()))?;
-    // The name goes; the client still has the inode.
+    // The name is removed; the client still holds the inode.
     ask(Request::Unlink(Ino::ROOT, "file".into()))?;
     let gone = ask(Request::Lookup(Ino::ROOT, "file".into()))?;
     assert_eq!(gone, Reply::Failed(2));

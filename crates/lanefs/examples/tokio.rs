@@ -1,4 +1,4 @@
-//! In an async program: calls block, so they run on tokio's threads for that. `cargo run -p lanefs --example tokio`
+//! An async program: calls block, so they run on tokio's blocking threads. `cargo run -p lanefs --example tokio`
 
 use std::io::Write;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lanefs::{Error, Fs, OpenOptions};
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 
-/// A call of the file system, awaited.
+/// Awaits a call of the file system, which runs on a blocking thread.
 async fn with<T: Send + 'static>(
     fs: &Fs,
     call: impl FnOnce(&Fs) -> Result<T, Error> + Send + 'static,
@@ -38,14 +38,14 @@ async fn work() -> Result<(), Box<dyn std::error::Error>> {
     while let Some(done) = tasks.join_next().await {
         done??;
     }
-    // An fsync waits for the device, and others go on meanwhile.
+    // An fsync waits for the device; other tasks run meanwhile.
     let synced = Arc::clone(&log);
     spawn_blocking(move || synced.sync_data()).await??;
     drop(log);
 
     let all = with(&fs, |fs| fs.read_to_string("/logs/all")).await??;
     assert_eq!(all.lines().count(), 8);
-    // The last drop commits, which blocks: `close` on a thread for that says how it went.
+    // Closing commits, which blocks. The last drop would close too, but on this thread, and it returns no error.
     spawn_blocking(|| fs.close()).await??;
     Ok(())
 }

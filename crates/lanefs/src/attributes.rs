@@ -155,8 +155,8 @@ impl Fs {
     ///
     /// # Errors
     /// What `work` fails with; as [`Fs::close`]; when it all does not fit one transaction of the journal, needs space
-    /// that it frees itself, or changes bytes of files in place; `Busy` when a clone, an open file or a directory is
-    /// left before `work` or after it.
+    /// that it frees itself, or changes bytes of files in place; `Busy` when a clone, an open file or an open directory
+    /// exists before `work` or after it.
     pub fn atomically<T, E: From<Error>>(
         mut self,
         work: impl FnOnce(&Fs) -> Result<T, E>,
@@ -164,11 +164,11 @@ impl Fs {
         let engine =
             Arc::get_mut(&mut self.engine).ok_or_else(|| Error::from(engine::Error::Busy))?;
         if let Err(error) = engine.begin_atomic() {
-            // Nothing was done; the image is to be as clean as it was. The first failure is the one to tell.
+            // Nothing was done, so closing leaves the image as clean as it was. The first error is the one to return.
             let _ = self.close();
             return Err(Error::from(error).into());
         }
-        // If it fails, dropping the file system forgets what it did.
+        // If `work` fails, the drop of the file system discards its changes.
         let done = work(&self)?;
         let engine =
             Arc::into_inner(self.engine).ok_or_else(|| Error::from(engine::Error::Busy))?;

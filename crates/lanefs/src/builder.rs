@@ -1,6 +1,7 @@
-//! Opening and making file systems with choices: in files, on devices, in memory. Each choice has a default.
+//! A builder with options for opening and making file systems in files, on devices and in memory.
 //!
-//! Crash: opening writes what the journal holds home first; making leaves a file without a superblock.
+//! Crash: opening for writing replays the journal, and a replay that is cut is repeated by the next opening. A file
+//! system of which only a part was made has no superblock.
 
 use std::path::Path;
 
@@ -11,8 +12,8 @@ use sync::Arc;
 use crate::locate::{Location, locate};
 use crate::{Error, Fs, errno, in_use, make};
 
-/// How to open or make a file system. Without a choice it is opened for reading, as a whole, and made as `mke2fs` makes
-/// one; times are the wall clock's.
+/// Options for opening or making a file system. By default one is opened for reading and is the whole device; one that
+/// is made has the layout that `mke2fs` chooses; times are those of the wall clock.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
@@ -51,7 +52,7 @@ impl Default for FsBuilder {
 }
 
 impl FsBuilder {
-    /// All defaults.
+    /// Returns a builder with all defaults.
     pub fn new() -> FsBuilder {
         FsBuilder {
             is_writable: false,
@@ -62,37 +63,38 @@ impl FsBuilder {
         }
     }
 
-    /// To change it. Nobody else may use the image meanwhile.
+    /// Whether the file system is opened for writing; the default is for reading only. No other program may use the
+    /// image while it is open for writing.
     pub fn write(mut self, write: bool) -> FsBuilder {
         self.is_writable = write;
         self
     }
 
-    /// Where on the device it is: in a partition, or from an offset on. The default is the whole device.
+    /// Where on the device the file system is: in a partition, or from an offset on. The default is the whole device.
     pub fn location(mut self, location: Location) -> FsBuilder {
         self.location = location;
         self
     }
 
-    /// How it is used.
+    /// How the file system is opened and used: journal, caches, checks. See [`MountOptions`].
     pub fn mount_options(mut self, options: MountOptions) -> FsBuilder {
         self.options = options;
         self
     }
 
-    /// The clock that inodes are stamped with. The default is [`crate::now`], the wall clock.
+    /// The clock from which inodes take their times. The default is [`crate::now`], the wall clock.
     pub fn clock(mut self, clock: fn() -> Timestamp) -> FsBuilder {
         self.clock = clock;
         self
     }
 
-    /// The time of all changes, instead of a clock.
+    /// A fixed time for all changes, instead of a clock.
     pub fn time(mut self, time: impl Into<Timestamp>) -> FsBuilder {
         self.options.time = Some(time.into());
         self
     }
 
-    /// How [`FsBuilder::make`] and its like lay out the file system.
+    /// Block size, features and the other choices for a file system that is made. Opening ignores them.
     pub fn layout(mut self, layout: mkfs::Options) -> FsBuilder {
         self.layout = layout;
         self
@@ -112,7 +114,7 @@ impl FsBuilder {
         self.open_device(device)
     }
 
-    /// Opens a file system on a device of the caller.
+    /// Opens the file system on a device that the caller provides.
     ///
     /// # Errors
     /// As [`FsBuilder::open`].
@@ -125,7 +127,7 @@ impl FsBuilder {
         }
     }
 
-    /// Opens an image that is in memory. `fs.inodes().device()` is what its bytes become.
+    /// Opens a copy of an image in memory. `fs.inodes().device()` reads the copy with its changes.
     ///
     /// # Errors
     /// As [`FsBuilder::open`].
@@ -139,7 +141,8 @@ impl FsBuilder {
     /// Makes an empty file system of `size` bytes in a new file and opens it for writing.
     ///
     /// # Errors
-    /// When the file exists, the size is too small or the layout can't be; then no file is left.
+    /// When the file exists, which then stays as it is; when the size is too small or the layout is not possible, after
+    /// which no file is left.
     pub fn make(self, path: impl AsRef<Path>, size: u64) -> Result<Fs, Error> {
         let path = path.as_ref();
         if path.exists() {
@@ -154,29 +157,29 @@ impl FsBuilder {
         })
     }
 
-    /// Makes an empty file system on all of a device of the caller and opens it for writing. What the device holds is
-    /// lost.
+    /// Makes an empty file system on the whole of a device that the caller provides, and opens it for writing. What the
+    /// device held is lost.
     ///
     /// # Errors
-    /// When the device is too small, the layout can't be, or the device fails.
+    /// When the device is too small, the layout is not possible, or the device fails.
     pub fn make_on(self, device: Arc<dyn BlockDevice>) -> Result<Fs, Error> {
         let builder = self.for_new();
         make::make_on(&*device, &builder.layout)?;
         builder.open_device(device)
     }
 
-    /// Makes an empty file system of `size` bytes in memory and opens it for writing. It takes as much memory as is
-    /// written to it.
+    /// Makes an empty file system of `size` bytes in memory and opens it for writing. Blocks that were never written
+    /// take no memory.
     ///
     /// # Errors
-    /// When the size is too small or the layout can't be.
+    /// When the size is too small or the layout is not possible.
     pub fn make_in_memory(mut self, size: u64) -> Result<Fs, Error> {
         self.layout.device_is_zero = true;
         self.make_on(Arc::new(MemoryDevice::new(size)))
     }
 
-    /// The same builder, which opens what it makes: for writing and on the whole device. If the layout has no time, it
-    /// gets that of the builder's clock.
+    /// The builder for a new file system, which is opened for writing on the whole device. A layout without a time gets
+    /// that of the builder's clock.
     fn for_new(mut self) -> FsBuilder {
         let (time, clock) = (self.options.time, self.clock);
         let seconds = || time.unwrap_or_else(clock).seconds;

@@ -1,7 +1,7 @@
 //! Contents of files, written by path.
 //!
-//! A file is written as a whole without a name first, and gets its name, new or another file's, in one step when it is
-//! complete. What a cut leaves: the file as it was before (or no file), or the whole new one.
+//! A file is first written as a whole without a name. When it is complete it takes its name in one step, also from
+//! another file. A cut leaves the file as it was before (or no file), or the whole new one.
 
 use std::io::Read;
 use std::path::Path;
@@ -68,11 +68,12 @@ impl Fs {
         self.named(path.as_ref(), self.engine.truncate(held.ino(), size))
     }
 
-    /// Sets times of what a path leads to, as touch(1) does; `None` leaves one as it is. If nothing is there, an empty
-    /// file is made as by [`Fs::write`] if `create` says so; its other times are those of the clock.
+    /// Sets the access and modification time of what a path leads to, as touch(1) does; `None` leaves a time as it is.
+    /// If nothing is there and `create` is set, an empty file is made as by [`Fs::write`]; the clock gives its other
+    /// times.
     ///
     /// # Errors
-    /// As [`Fs::create_dir`] and [`Fs::set_attributes`]; when nothing is there, and nothing is made.
+    /// As [`Fs::create_dir`] and [`Fs::set_attributes`]; when nothing is there and `create` is not set.
     pub fn touch(
         &self,
         path: impl AsRef<Path>,
@@ -164,7 +165,7 @@ impl Fs {
         })
     }
 
-    /// The file that has a name, held, if there is one; it must be a regular one.
+    /// The file that has a name, held; `None` if nothing has it. Anything except a regular file is an error.
     fn replaceable(
         &self,
         place: &NameInParent<'_>,
@@ -182,14 +183,14 @@ impl Fs {
         verify_regular(self.engine.metadata(ino)?.file_type)
     }
 
-    /// Gives a complete file without a name its name; what has it by now is replaced.
+    /// Gives a complete file without a name its name. A file that has the name by then is replaced.
     fn give_name(
         &self,
         ino: Ino,
         place: &NameInParent<'_>,
         taken: TakenAttributes,
     ) -> Result<(), engine::Error> {
-        // What the file has of its own, where it was given another one's.
+        // The file's own attributes, while it has those of a file that it is to replace.
         let mut own: Option<(Metadata, Vec<Xattr>)> = None;
         for _ in 0..TRIES {
             if let Some((metadata, xattrs)) = own.take() {
@@ -202,7 +203,7 @@ impl Fs {
                 let metadata = self.engine.metadata(replaced)?;
                 self.keep(ino, &metadata, taken)?;
             }
-            // Deleted by the next call, which says what fails.
+            // Not held any more, so that `install` itself deletes it and returns what fails.
             drop(old);
             if self
                 .engine
@@ -244,8 +245,8 @@ impl Fs {
         self.engine.set_attributes(ino, &attributes)
     }
 
-    /// Gives a file the attributes, permissions and owner that it had, instead of those of a file that has lost the
-    /// name to others.
+    /// Restores a file's own attributes, permissions and owner, after the file whose attributes it was given lost the
+    /// name.
     fn take_back(&self, ino: Ino, had: &Metadata, xattrs: &[Xattr]) -> Result<(), engine::Error> {
         for xattr in self.engine.xattrs(ino)? {
             self.engine.remove_xattr(ino, &xattr.name)?;

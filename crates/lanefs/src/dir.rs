@@ -1,7 +1,6 @@
-//! Directories of an image, open, in the manner of cap-std's `Dir`; and their entries.
+//! Open directories of an image, in the manner of cap-std's `Dir`, and their entries.
 //!
-//! An open directory stays until it is dropped, although its last name may go. Locks: none. Crash: nothing of this is
-//! on disk.
+//! An open directory is kept until it is dropped, even without a name. Locks: none. Crash: nothing of this is on disk.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,18 +15,18 @@ use sync::Arc;
 use crate::reach::OwnedInode;
 use crate::{Error, File, Fs, OpenOptions};
 
-/// Entries that [`ReadDir`] takes from a directory at once.
+/// How many entries [`ReadDir`] reads from a directory at once.
 const BATCH: usize = 512;
 /// Broken blocks in a row after which [`ReadDir`] ends.
 const MAX_BROKEN: usize = 4096;
 
-/// An open directory: the root of all paths that are given to it. A path neither leaves it by `..` nor by a symbolic
-/// link; an absolute one begins at it. If others move a directory out of it while a path leads through that, the path
-/// may follow.
+/// An open directory, which is the root of all paths that are given to it. A path leaves it neither by `..` nor by a
+/// symbolic link, and an absolute path begins at it. The one exception: if another thread moves a subdirectory out of
+/// it while a path is followed through that, the path may end outside.
 ///
-/// It has all methods of [`Fs`], relative to itself, and is that directory wherever others rename it to. `Dir` is
-/// `Send`, `Sync` and `'static`; clones are the same directory. A clone of the [`Fs`] that it derefs to begins at it
-/// too.
+/// A `Dir` has all methods of [`Fs`], with paths relative to it, and stays the same directory when it is renamed. It
+/// is `Send`, `Sync` and `'static`; clones are the same directory. Paths of the [`Fs`] that it derefs to, and of clones
+/// of that, begin at the directory too.
 ///
 /// ```
 /// use lanefs::Fs;
@@ -45,9 +44,9 @@ const MAX_BROKEN: usize = 4096;
 /// ```
 #[derive(Clone)]
 pub struct Dir {
-    /// Paths begin at the directory, which this keeps.
+    /// Its paths begin at the directory, which it keeps.
     fs: Fs,
-    /// For messages.
+    /// For error messages.
     path: PathBuf,
 }
 
@@ -84,13 +83,13 @@ impl Dir {
         })
     }
 
-    /// Its number.
+    /// The directory's inode number.
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.fs.root
     }
 
-    /// What `fstat` tells of it.
+    /// The directory's metadata, as `fstat` returns it.
     ///
     /// # Errors
     /// When the inode can't be read any more.
@@ -99,7 +98,7 @@ impl Dir {
             .named(&self.path, self.fs.engine.metadata(self.fs.root))
     }
 
-    /// A regular file, to be read.
+    /// Opens a regular file for reading.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -107,7 +106,7 @@ impl Dir {
         self.fs.file(path)
     }
 
-    /// A regular file, opened or made as the options say.
+    /// Opens or makes a regular file according to the options.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -115,7 +114,7 @@ impl Dir {
         options.open(&self.fs, path)
     }
 
-    /// Its entries, without `.` and `..`; their paths are relative to it.
+    /// The directory's entries, without `.` and `..`; their paths are relative to the directory.
     ///
     /// # Errors
     /// As [`Fs::read_dir`].
@@ -127,15 +126,16 @@ impl Dir {
     }
 }
 
-/// The entries of a directory, in the order of the disk. An error stands for a block that is broken; the entries of the
-/// others follow. Names that are there all the time are given once, whatever others change meanwhile.
+/// An iterator over the entries of a directory, in the order of the disk. A broken block is returned as an error, and
+/// the entries of the next blocks follow. A name that exists all the time is returned once, whatever other threads
+/// change meanwhile.
 pub struct ReadDir {
     directory: Arc<OwnedInode>,
-    /// How the caller names it.
+    /// The directory's path, as the caller gave it.
     path: Arc<Path>,
-    /// Entries that were read and not given yet.
+    /// Entries that were read but not yet returned.
     batch: VecDeque<Result<engine::ListedEntry, engine::Error>>,
-    /// Where the entries behind the batch begin; `None` when there are none.
+    /// The cookie of the first entry after the batch; `None` when the directory was read to its end.
     next: Option<u64>,
 }
 
@@ -165,7 +165,8 @@ impl ReadDir {
         Error::at(&host::path_bytes(&self.path), error)
     }
 
-    /// Takes the next entries from the directory. A batch does not end with an error: it would be met again.
+    /// Reads the next batch from the directory. It never ends with an error, because the next batch, which begins
+    /// behind the last sound entry, would repeat it.
     fn fill(&mut self, from: u64) -> Result<(), engine::Error> {
         let OwnedInode { fs, ino, .. } = &*self.directory;
         self.next = None;
@@ -215,11 +216,11 @@ impl Iterator for ReadDir {
     }
 }
 
-/// An entry of a directory, which it keeps open.
+/// An entry of a directory. It keeps the directory open.
 #[derive(Clone)]
 pub struct DirEntry {
     directory: Arc<OwnedInode>,
-    /// How the caller of [`Fs::read_dir`] named the directory.
+    /// The directory's path, as it was given to [`Fs::read_dir`].
     parent: Arc<Path>,
     entry: engine::ListedEntry,
 }
@@ -243,19 +244,19 @@ impl DirEntry {
         &self.entry.name
     }
 
-    /// The directory's path as it was given to [`Fs::read_dir`], and the name.
+    /// The entry's path: the directory's, as it was given to [`Fs::read_dir`], and the name.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.parent.join(self.file_name())
     }
 
-    /// The number of its inode.
+    /// The entry's inode number.
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.entry.ino
     }
 
-    /// The type of what has the name: as the directory records it, and otherwise as its inode says.
+    /// The entry's file type: from the directory if it records types, otherwise from the inode.
     ///
     /// # Errors
     /// As [`DirEntry::metadata`].
@@ -266,7 +267,7 @@ impl DirEntry {
         }
     }
 
-    /// What `lstat` tells of what has the name now: a symbolic link is not followed.
+    /// The metadata of the inode that has the name now, as `lstat` returns it: a symbolic link is not followed.
     ///
     /// # Errors
     /// When nothing has the name any more, or the inode is broken.

@@ -37,7 +37,7 @@ pub fn of(error: &Error) -> Errno {
     }
 }
 
-/// The kind of an error. Numbers to which std gives no kind get the nearest one here.
+/// The kind of an error. A number for which std has no kind gets the nearest one.
 pub(crate) fn kind_of(error: &Error) -> ErrorKind {
     if let Error::Host { source, .. } | Error::Output(source) = error {
         return source.kind();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_std_has_no_number_for_are_the_nearest() {
+    fn numbers_for_which_std_has_no_kind_get_the_nearest() {
         use engine::Error as E;
         let kind = |error: E| Error::from(error).kind();
         assert_eq!(kind(E::NoAttribute), ErrorKind::NotFound);

@@ -10,8 +10,8 @@ use crate::errno;
 use crate::locate::LocateError;
 use crate::make::MakeError;
 
-/// Why something could not be done. Its text says what failed and where; [`Error::kind`] and [`Error::errno`] are for
-/// programs. `Debug` shows paths and names as text, with escapes where they are not UTF-8.
+/// Why something could not be done. Its text names what failed and where; programs ask for [`Error::kind`] and
+/// [`Error::errno`]. `Debug` shows paths and names as text, with escapes where they are not UTF-8.
 #[non_exhaustive]
 pub enum Error {
     /// The file system says no; where, if a path is known.
@@ -77,10 +77,11 @@ impl Error {
         }
     }
 
-    /// The kind of error, as `std::fs` reports it for the same operation on a mounted file system. What the kernel
-    /// reports by a number without a kind has the nearest one: `InvalidData` for a damaged image, `NotFound` for a
-    /// missing attribute, `Unsupported` for encrypted contents, `PermissionDenied` for a file that was not opened for
-    /// the operation. [`std::io::Error`] made of the error has the same kind.
+    /// The kind of error, as `std::fs` reports it for the same operation on a mounted file system. Where std has no
+    /// kind for the kernel's number, it is the nearest one: `InvalidData` for a damaged image, `NotFound` for a missing
+    /// attribute, `Unsupported` for encrypted contents, `PermissionDenied` for a file that was not opened for the
+    /// operation. An [`std::io::Error`] made of the error has the same kind, except after an abort of the journal: it
+    /// is `EIO` then, to which std gives no kind, while this is `Other`.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         errno::kind_of(self)
@@ -156,7 +157,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Bytes that are mostly text, as a string literal of Rust shows them.
+/// Shows bytes as a string literal of Rust, or as a byte string if they are not UTF-8.
 struct Text<'a>(&'a [u8]);
 
 impl fmt::Debug for Text<'_> {

@@ -1,9 +1,9 @@
-//! Regular files of an image, open, in the manner of `std::fs::File`.
+//! Open regular files of an image, in the manner of `std::fs::File`.
 //!
-//! An open file stays until it is closed or dropped, although its last name may go. Any number may be open, of one file
-//! too, and be used from any number of threads: each method of the engine beneath is whole by itself. A lock keeps a
-//! file's position ([`Rank::FilePosition`]): it is held across the read or write that moves it. What a crash leaves of
-//! what was written is a prefix of it; [`File::sync_all`] makes it durable.
+//! An open file is kept until it is closed or dropped, even without a name. A file may be opened any number of times,
+//! and each handle may be used by any number of threads: every method of the engine takes effect as a whole. A lock
+//! ([`Rank::FilePosition`]) guards a handle's position; it is held across the read or write that moves the position.
+//! A crash leaves a prefix of what was written; [`File::sync_all`] makes it durable.
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -218,23 +218,23 @@ pub(crate) fn verify_regular(file_type: FileType) -> Result<(), engine::Error> {
 
 /// A regular file of an image, with a position as in `std::fs::File`.
 ///
-/// It is `Send`, `Sync` and `'static`, and keeps the file system open. [`Read`], [`Write`] and [`Seek`] are there for
-/// `&File` too: threads that share one file share its position, and each read or write moves it in one step. Two
-/// `File`s, also of one file, have positions of their own.
+/// A `File` is `Send`, `Sync` and `'static`, and keeps the file system open. [`Read`], [`Write`] and [`Seek`] are
+/// implemented for `&File` too: threads that share a `File` share its position, and each read or write moves it in one
+/// step. Every `File` has its own position, also when several are open on one file.
 ///
-/// Dropping it closes it without waiting for anything: if it has no names by then, it is deleted by the reaper thread
-/// or the next change. [`File::close`] deletes it, and returns what went wrong. Where every [`Fs`] was dropped before,
-/// the last `File`, `Dir`, `ReadDir` or `DirEntry` that is dropped closes the file system as the last `Fs` would: it
-/// may wait for the device, and `tracing` is told what went wrong.
+/// Dropping a `File` closes it without waiting for anything; a file that has no names by then is deleted by the reaper
+/// thread or by the next change. [`File::close`] deletes it before it returns, and returns errors. If every [`Fs`] was
+/// dropped before, the last `File`, `Dir`, `ReadDir` or `DirEntry` that is dropped closes the file system as the last
+/// `Fs` would: it may wait for the device, and reports an error through `tracing` only.
 pub struct File {
     held: OwnedInode,
     inode: FoundInode,
     options: OpenOptions,
-    /// [file position]
+    /// The byte at which the next `Read` or `Write` begins. [file position]
     position: Mutex<u64>,
     /// For messages.
     path: PathBuf,
-    /// How many writes that failed behind their callers' backs it was told of. [atomic: Relaxed]
+    /// How many failed background writes of the file this handle has reported. [atomic: Relaxed]
     told: AtomicU32,
 }
 
@@ -275,7 +275,7 @@ impl File {
         self.held.ino
     }
 
-    /// The file system that it is in; if it was opened by a [`crate::Dir`], paths begin at that.
+    /// The file system of the file. If a [`crate::Dir`] opened the file, paths begin at that directory.
     #[must_use]
     pub fn fs(&self) -> &Fs {
         &self.held.fs
@@ -301,7 +301,7 @@ impl File {
     /// Fills all of `buf` from byte `offset`. The position stays.
     ///
     /// # Errors
-    /// As [`File::read_at`]; `UnexpectedEof` when the file ends before.
+    /// As [`File::read_at`]; `UnexpectedEof` when the file ends before `buf` is full.
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         if self.read_at(buf, offset)? < buf.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -322,7 +322,7 @@ impl File {
     /// Writes all bytes at byte `offset`. The position stays.
     ///
     /// # Errors
-    /// As [`File::write_at`]; what was written before stays.
+    /// As [`File::write_at`]; bytes that were written before the error stay in the file.
     pub fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> Result<(), Error> {
         while !bytes.is_empty() {
             let written = self.write_at(bytes, offset)?;
@@ -411,7 +411,7 @@ impl File {
         self.named(self.engine().set_attributes(self.held.ino, attributes))
     }
 
-    /// Sets the time of the last change of its contents, a [`std::time::SystemTime`] or a [`Timestamp`].
+    /// Sets the file's modification time, to a [`std::time::SystemTime`] or a [`Timestamp`].
     ///
     /// # Errors
     /// As [`Fs::set_attributes`].
@@ -422,10 +422,10 @@ impl File {
         })
     }
 
-    /// Closes it. Without names by now, it is deleted.
+    /// Closes the file, and deletes it if it has no names by now.
     ///
     /// # Errors
-    /// When that fails: then it is deleted when the file system is opened next.
+    /// When the deletion fails: then the file is deleted when the file system is opened next.
     pub fn close(self) -> Result<(), Error> {
         let File { held, path, .. } = self;
         let fs = held.fs.clone();

@@ -17,21 +17,21 @@ use crate::open_image::OpenImage;
 use crate::reach::OwnedInode;
 use crate::{Dir, Error, FsBuilder, ReadDir};
 
-/// An open ext2, ext3 or ext4 file system. Clones are the same file system, and cheap; open files and directories
-/// ([`crate::File`], [`Dir`]) each have one.
+/// An open ext2, ext3 or ext4 file system. A clone is the same file system, and cheap to make; each open file and
+/// directory ([`crate::File`], [`Dir`]) has one.
 ///
-/// The last of them that is dropped makes durable what was changed and leaves a clean image, which may block; what it
-/// can't make durable it reports through `tracing`, with the feature of that name, and else to nobody. [`Fs::close`]
-/// returns errors, and [`Fs::abandon`] writes nothing.
+/// The drop of the last clone makes all changes durable and leaves a clean image, which may block. If that fails, it
+/// reports the error through `tracing`, and only if the feature of that name is on. [`Fs::close`] returns errors, and
+/// [`Fs::abandon`] writes nothing.
 ///
-/// Clones count themselves in one word that all threads share, as do [`Fs::file`] and [`Fs::open_dir`]. A server that
-/// opens many files in many threads uses [`Fs::inodes`], which counts nothing.
+/// All clones share one reference count, which [`Fs::file`] and [`Fs::open_dir`] also change. A server that opens many
+/// files in many threads uses [`Fs::inodes`], which does not change it.
 #[derive(Clone)]
 pub struct Fs {
     pub(crate) engine: Arc<OpenImage>,
     /// The directory that paths begin at and do not leave.
     pub(crate) root: Ino,
-    /// Keeps that directory, unless it is the file system's root, which stays anyway.
+    /// Keeps that directory from being deleted; `None` for the file system's root, which never is.
     pub(crate) _held_root: Option<Arc<OwnedInode>>,
 }
 
@@ -69,7 +69,7 @@ impl Fs {
         Ok(Fs::of(engine::InodeFs::open(device, options)?))
     }
 
-    /// An empty ext4 of `size` bytes in memory, to be read and written. [`FsBuilder`] has choices.
+    /// Makes an empty ext4 of `size` bytes in memory and opens it for writing. [`FsBuilder`] does so with options.
     ///
     /// ```
     /// let fs = lanefs::Fs::in_memory(16 << 20)?;
@@ -84,7 +84,7 @@ impl Fs {
         FsBuilder::new().make_in_memory(size)
     }
 
-    /// Opens or makes a file system with choices, each of which has a default.
+    /// Returns a builder that opens or makes a file system with options.
     pub fn builder() -> FsBuilder {
         FsBuilder::new()
     }
@@ -173,7 +173,7 @@ impl Fs {
         Ok(PathBuf::from(host::name(&target).into_owned()))
     }
 
-    /// A directory, held: what is opened relative to it stays below it, wherever it is moved.
+    /// Opens a directory, which becomes the root of the paths that are given to it, wherever it is moved.
     ///
     /// # Errors
     /// As [`Fs::metadata`], and when it is not a directory.
@@ -189,7 +189,7 @@ impl Fs {
         ReadDir::new(self, path.as_ref())
     }
 
-    /// The entries of a directory by inode, without `.` and `..`.
+    /// The entries of the directory with an inode number, without `.` and `..`.
     pub(crate) fn list(
         &self,
         ino: Ino,

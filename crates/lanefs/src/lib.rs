@@ -2,7 +2,7 @@
 //!
 //! [`Fs`] reads and changes ext2, ext3 and ext4 images in the manner of `std::fs`, from any number of threads; an image
 //! that was not unmounted is read as if its journal had been replayed, and stays as it is. [`File`] and [`Dir`] are
-//! owned, as in cap-std. [`Fs::inodes`] gives the same by inode number.
+//! owned, as in cap-std. [`Fs::inodes`] has the same operations by inode number.
 //!
 //! ```
 //! use std::io::Write;
@@ -31,18 +31,18 @@
 //!
 //! # What is durable
 //!
-//! Every change of names and attributes is whole at once, and durable when it was synced: after a crash the image is as
-//! it was after some change, no older than the last one synced ([`Fs::sync`], [`File::sync_all`], [`Fs::close`], which
-//! also leaves it clean). Of a long write to a [`File`] a crash may leave a prefix; [`Fs::write`] and [`Fs::copy_in`]
-//! are whole or not at all, and [`Fs::atomically`] makes many changes one.
+//! Every change of names and attributes takes effect as a whole. [`Fs::sync`], [`File::sync_all`] and [`Fs::close`],
+//! which also leaves the image clean, make it durable: after a crash the image has all changes up to some moment, which
+//! is no earlier than the last sync. A long write to a [`File`] may then be there in part, as a prefix; [`Fs::write`]
+//! and [`Fs::copy_in`] of a file take effect as a whole or not at all. [`Fs::atomically`] makes many changes one.
 //!
-//! An [`Fs`] that is dropped with its last clone, file and directory is closed too: what can't be made durable then is
-//! only reported, and only with the feature `tracing`. [`Fs::abandon`] writes nothing.
+//! The drop of the last clone, file and directory of an [`Fs`] closes it too, but returns no error: the feature
+//! `tracing` reports it. [`Fs::abandon`] writes nothing.
 //!
 //! # By inode number
 //!
-//! [`Fs::inodes`] is what a server needs that hands out numbers (FUSE, NFS): an inode that is held stays, though its
-//! last name may go, until it was forgotten as often. `examples/inodes.rs` is such a server.
+//! [`Fs::inodes`] is for servers that hand out inode numbers (FUSE, NFS): an inode that is held is kept, even without a
+//! name, until it was forgotten as often as it was held. `examples/inodes.rs` is such a server.
 //!
 //! ```
 //! use lanefs::{Fs, Ino, NewInode};
@@ -62,15 +62,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Where an image lies
+//! # Where an image is stored
 //!
-//! [`Fs::builder`] opens and makes file systems in files and block devices, in memory, and on every other
-//! [`BlockDevice`], with the clock that it is given. `examples/device.rs` has a device of its own, `examples/tokio.rs`
-//! an async program, `examples/embedder.rs` what most programs need.
+//! [`Fs::builder`] opens and makes file systems in files, on block devices, in memory, and on any other
+//! [`BlockDevice`], and takes a clock. `examples/device.rs` implements a device, `examples/tokio.rs` is an async
+//! program, and `examples/embedder.rs` shows what most programs need.
 //!
 //! # Features
 //!
-//! None is on by default: what is above is the core.
+//! No feature is on by default; everything above is the core.
 //!
 //! | feature | adds |
 //! |---|---|
@@ -78,14 +78,14 @@
 //! | `extract` | `extract`: trees of an image into directories and tar archives |
 //! | `check` | `check`, `repair`, `undo`: finding and mending what is wrong with an image |
 //! | `casefold` | names in directories that ignore case |
-//! | `tracing` | reports of what no caller is there to be told, through the crate `tracing` |
+//! | `tracing` | errors that can't be returned are reported through the crate `tracing` |
 //!
 //! # What it does to the process
 //!
 //! The library prints nothing, installs no signal handler, and starts only the threads that its caller asks for. File
-//! systems share nothing in memory. The process shares the numbers that threads get at their first operation, and what
-//! was read once from the host: whether a preloaded library (pseudo) follows descriptors, and, by the first `build`
-//! whose archive has ACLs with names, `/etc/passwd` and `/etc/group`.
+//! systems share nothing in memory except, in the whole process, the numbers that threads receive at their first
+//! operation, and what was read once from the host: whether a preloaded library (pseudo) follows descriptors, and
+//! `/etc/passwd` and `/etc/group`, which the first `build` reads whose archive has ACLs with names.
 
 /// The Rust code in the README compiles.
 #[cfg(doctest)]

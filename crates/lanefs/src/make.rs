@@ -134,10 +134,10 @@ pub fn make(
     Ok(summary)
 }
 
-/// Makes a file system on all of a device. What the device holds is lost.
+/// Makes a file system on the whole of a device. What the device held is lost.
 ///
 /// # Errors
-/// `Mkfs`, `Device`.
+/// `Mkfs`, `Device`; `InUse` when the journal's device is in use.
 pub fn make_on(device: &dyn BlockDevice, options: &Options) -> Result<FormatSummary, MakeError> {
     let (options, journal) = with_journal_device(options)?;
     let summary = format(device, device.size(), &options)?;

@@ -185,7 +185,7 @@ impl Fs {
         })
     }
 
-    /// As [`Fs::symlink`]; something that is not a directory and has the name loses it in the same step.
+    /// Makes a symbolic link as [`Fs::symlink`] does, and replaces what has the name, except a directory, in one step.
     ///
     /// # Errors
     /// As [`Fs::symlink`]; when a directory has the name.
@@ -205,7 +205,8 @@ impl Fs {
         })
     }
 
-    /// As [`Fs::hard_link`]; something else that is not a directory and has the name loses it in the same step.
+    /// Gives a file one more name as [`Fs::hard_link`] does, and replaces what has the name, except a directory, in one
+    /// step.
     ///
     /// # Errors
     /// As [`Fs::hard_link`]; when a directory has the name.

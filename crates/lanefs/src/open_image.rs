@@ -1,7 +1,7 @@
-//! What all clones of an [`crate::Fs`] and all its open files and directories share, and what its end leaves.
+//! The open image that all clones of an [`crate::Fs`] and all its open files and directories share.
 //!
-//! The last of them that is dropped closes the file system, unless it was closed or abandoned before. Locks: none of
-//! its own. Crash: as [`engine::InodeFs::close`].
+//! The drop of the last of them closes the file system, unless it was closed or abandoned before. Locks: none of its
+//! own. Crash: as [`engine::InodeFs::close`].
 
 use std::ops::Deref;
 
@@ -12,7 +12,7 @@ use crate::report;
 /// An open file system.
 pub(crate) struct OpenImage {
     inodes: engine::InodeFs,
-    /// Whether all changes since the beginning are one, which ends by [`OpenImage::close_atomic`] or is forgotten.
+    /// Whether all changes are one, which [`OpenImage::close_atomic`] commits and a drop discards.
     is_atomic: bool,
     /// Whether the last drop writes nothing. [atomic: Relaxed]
     is_left_alone: AtomicBool,
@@ -35,9 +35,9 @@ impl OpenImage {
         }
     }
 
-    /// The last drop writes nothing.
+    /// Makes the last drop write nothing.
     pub(crate) fn leave_alone(&self) {
-        // Relaxed: the count of references orders it before the last drop.
+        // Relaxed: the reference count orders this store before the last drop, which loads it.
         self.is_left_alone.store(true, Ordering::Relaxed);
     }
 
@@ -47,7 +47,7 @@ impl OpenImage {
         self.inodes.close_in_place()
     }
 
-    /// Makes all changes from here on one. Where that can't be, the file system is to be closed.
+    /// Makes all changes from here on one. If this fails, the caller must close the file system.
     pub(crate) fn begin_atomic(&mut self) -> Result<(), engine::Error> {
         self.inodes.begin_atomic()?;
         self.is_atomic = true;
@@ -63,7 +63,7 @@ impl OpenImage {
 
 impl Drop for OpenImage {
     fn drop(&mut self) {
-        // Relaxed: the count of references orders it after all that set it.
+        // Relaxed: the reference count orders this load after every store.
         let is_left_alone = self.is_left_alone.load(Ordering::Relaxed);
         if is_left_alone || !self.is_opened_for_writing() || self.is_retired() {
             return;

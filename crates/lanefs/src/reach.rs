@@ -1,8 +1,8 @@
 //! From a path to an inode that stays the one the path led to while its number is used.
 //!
-//! Others may rename and delete at any moment, and a deleted inode's number may soon be another file's: so a walk holds
-//! what an operation by path works on. Nothing is held on a file system that is only read. What a crash leaves: nothing
-//! of this is on disk.
+//! Other threads may rename and delete at any moment, and a deleted inode's number may soon be another file's. So a
+//! walk holds the inode that an operation by path works on. Nothing is held on a file system that is only read. Crash:
+//! nothing of this is on disk.
 
 use std::path::Path;
 
@@ -12,19 +12,19 @@ use engine::{Ino, WalkIntent};
 use crate::names::NameInParent;
 use crate::{Error, Fs};
 
-/// How often an operation begins anew because others changed names meanwhile.
+/// How often an operation begins anew because other threads changed names meanwhile.
 pub(crate) const TRIES: usize = 1000;
 
-/// An inode that stays until this is dropped, with a file system of its own.
+/// An inode that is kept until this is dropped, with a clone of its file system.
 pub(crate) struct OwnedInode {
     pub(crate) fs: Fs,
     pub(crate) ino: Ino,
-    /// Whether the engine keeps it for us.
-    pub(crate) is_held: bool,
+    /// Whether the engine counts us as a holder.
+    is_held: bool,
 }
 
 impl OwnedInode {
-    /// Lets it go; deletes it if it has no name by now.
+    /// Releases the inode, and deletes it if it has no name by now.
     pub(crate) fn release(mut self) -> Result<(), engine::Error> {
         if std::mem::take(&mut self.is_held) {
             self.fs.engine.release(self.ino)?;
@@ -41,7 +41,7 @@ impl Drop for OwnedInode {
     }
 }
 
-/// An inode that stays until this is dropped.
+/// An inode that is kept until this is dropped.
 pub(crate) struct HeldInode<'fs> {
     fs: &'fs Fs,
     ino: Ino,
@@ -54,7 +54,7 @@ impl HeldInode<'_> {
         self.ino
     }
 
-    /// The same inode, held by a value that has a clone of the file system.
+    /// The same inode, held by a value with a clone of the file system.
     pub(crate) fn into_owned(mut self) -> OwnedInode {
         OwnedInode {
             fs: self.fs.clone(),
@@ -88,13 +88,13 @@ impl Fs {
             self.engine
                 .walk_in(self.root, &host::path_bytes(path), intent),
         )?;
-        // Only the place of a name may have nothing.
+        // Only a walk to the place of a name may find nothing.
         let found = end.found.ok_or(engine::Error::NotFound);
         Ok(self.held(self.named(path, found)?, true))
     }
 
-    /// The directory of a path's last part, held, and that part; and what has the name, held, if anything does.
-    /// Symbolic links at the end are followed, to names that need not exist.
+    /// The directory of a path's last name, held, with that name; and the inode that has the name, held, if one does.
+    /// Symbolic links at the end are followed, also to a name that does not exist.
     pub(crate) fn reach_place(
         &self,
         path: &Path,

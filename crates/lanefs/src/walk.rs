@@ -124,7 +124,7 @@ impl<'a> Walk<'a> {
         (names, first_error)
     }
 
-    /// Whether the filter lets an entry through. What can't be read goes through, so that the walk tells.
+    /// Whether the filter accepts an entry. One that can't be read is accepted, so that the walk returns the error.
     fn is_wanted(&self, entry: &ListedEntry) -> bool {
         let Some(filter) = &self.filter else {
             return true;

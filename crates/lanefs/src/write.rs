@@ -108,9 +108,9 @@ impl Fs {
         Ok(self.engine.thaw()?)
     }
 
-    /// Makes everything durable and leaves a clean image. Clones, open files and directories may be left: their changes
-    /// fail from then on with [`std::io::ErrorKind::ReadOnlyFilesystem`], and their reads go on. The image is locked
-    /// against other programs until the last of them is dropped.
+    /// Makes everything durable and leaves a clean image. If clones, open files or open directories remain, changes by
+    /// them fail from then on with [`std::io::ErrorKind::ReadOnlyFilesystem`], and reads still work. The image is
+    /// locked against other programs until the last of them is dropped.
     ///
     /// ```
     /// use std::io::{ErrorKind, Write};
@@ -134,8 +134,9 @@ impl Fs {
         }
     }
 
-    /// Drops it without writing anything more, also when the last clone, open file or directory is dropped. What was
-    /// not synced is lost, as in a power cut; what was synced is in the image or its journal.
+    /// Drops the file system without writing anything more; the drop of the last clone, open file or open directory
+    /// does not write either. Changes that were not synced are lost, as in a power cut; those that were synced are in
+    /// the image or its journal.
     pub fn abandon(self) {
         self.engine.leave_alone();
     }
