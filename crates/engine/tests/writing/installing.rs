@@ -30,7 +30,7 @@ fn names(fs: &InodeFs) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// An unnamed file of a kilobyte of this byte.
+/// Makes a file without a name: 1024 times this byte.
 fn finished(fs: &InodeFs, byte: u8) -> Ino {
     let ino = fs.create_unnamed(Ino::ROOT, NEW).unwrap();
     fs.write(ino, 0, &[byte; 1024]).unwrap();
@@ -52,13 +52,13 @@ fn a_name_stands_for_the_old_file_or_the_new_one_after_any_cut() {
                 ino
             };
             let one = install(1, None);
-            // Open still when it loses its name: both are among the orphans.
+            // The old file is still open when it loses its name, so it becomes an orphan.
             let two = install(2, Some(one));
             fs.release(two).unwrap();
-            // Not open, and so deleted in the same step.
+            // The old file is not open, so it is deleted in the same step.
             let three = install(3, Some(two));
             fs.release(one).unwrap();
-            // It has another name.
+            // The old file has another name.
             fs.link(three, Ino::ROOT, b"other").unwrap();
             fs.sync().unwrap();
             let four = install(4, Some(three));
@@ -114,7 +114,7 @@ fn a_name_is_given_only_as_it_was_looked_up() {
         assert!(fs.install(two, root, b"second", None).unwrap());
         assert!(fs.install(one, root, b"second", Some(two)).unwrap());
         assert_eq!(fs.metadata(one).unwrap().nlink, 2);
-        // A symbolic link, of a target in its inode and in a block.
+        // Symbolic links: one with its target in the inode, one with its target in a block.
         for target in [vec![b't'; 20], vec![b't'; 200]] {
             let link = fs.create_unnamed_symlink(root, &target, NEW).unwrap();
             let there = fs.lookup(root, b"second").unwrap();

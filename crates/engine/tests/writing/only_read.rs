@@ -35,7 +35,7 @@ fn shown(image: &Path) -> Manifest {
     without_times_of_directories(manifest(&reader).without_lost_found())
 }
 
-/// What is in the mount that the image was made in.
+/// What Linux shows in the mount in which the image is made.
 fn here(linux: &Linux) -> Manifest {
     let here = Manifest::of(&linux.mounted.path()).unwrap();
     without_times_of_directories(here.without_lost_found())
@@ -46,7 +46,7 @@ fn assert_same(what: &str, one: &Manifest, other: &Manifest) {
     assert!(differences.is_empty(), "{what}: {differences}");
 }
 
-/// Some small files in a full commit.
+/// Makes some small files, and has Linux commit them in full.
 fn make_small(linux: &Linux) {
     for number in 0..8 {
         fs::write(
@@ -67,7 +67,7 @@ fn append(linux: &Linux, name: &str, bytes: &[u8]) {
     file.sync_all().unwrap();
 }
 
-/// Every kind of change that Linux logs, and can replay.
+/// Makes every kind of change that Linux logs and can replay.
 fn change(linux: &Linux) {
     for (name, bytes) in [("none", 0), ("few", 7), ("some", 130), ("many", 50_000)] {
         let mut new = File::create(linux.at(name)).unwrap();
@@ -185,7 +185,7 @@ fn superblocks(image: &[u8]) -> Vec<usize> {
     (0..image.len()).step_by(1024).filter(is_copy).collect()
 }
 
-/// Gives a crashed image without checksums a feature, as if it had had that when it was used.
+/// Gives a crashed image without checksums a feature, as if it had been used with it.
 fn give(image: &mut [u8], word: usize, feature: u32) {
     for at in superblocks(image) {
         let at = at + word;
@@ -217,11 +217,8 @@ fn generation_of(path: &Path) -> u32 {
 #[test]
 fn kinds_that_linux_here_can_not_mount_are_shown() {
     let plain = "fast_commit,^metadata_csum";
-    for (word, feature) in [
-        (FOR_WRITERS, 0x100),
-        (FOR_WRITERS, 0x2000),
-        (FOR_WRITERS, 0x8000),
-    ] {
+    // Quota, project quota, verity.
+    for feature in [0x100, 0x2000, 0x8000] {
         let Some(linux) = Linux::with("4096", plain, "size=4", 24) else {
             return;
         };
@@ -229,7 +226,7 @@ fn kinds_that_linux_here_can_not_mount_are_shown() {
         change(&linux);
         let path = linux.crashed("one.img");
         let mut image = fs::read(&path).unwrap();
-        give(&mut image, word, feature);
+        give(&mut image, FOR_WRITERS, feature);
         testkit::write_image(&path, &image);
         let fs = InodeFs::open(device(&path), &MountOptions::default()).unwrap();
         let ours = without_times_of_directories(manifest(&fs).without_lost_found());

@@ -27,7 +27,7 @@ const REWRITE_BYTES: u32 = 256 * 1024;
 /// Writes what the journal holds to its places on `device`, marks the journal clean and clears `needs_recovery`. A
 /// journal that was aborted, or that has a damaged transaction, leaves the file system marked as having errors.
 ///
-/// Nobody else may use the device meanwhile. The superblock changes: read it again.
+/// Nothing else may use the device meanwhile. The superblock changes: read it again.
 ///
 /// # Errors
 /// As for [`crate::recovery::scan_and_overlay`]; [`Error::FastCommitsPending`] when changes would be lost;

@@ -21,7 +21,7 @@ pub struct Opened {
     pub geometry: Geometry,
 }
 
-/// Whether the tests of this file can run; says why not.
+/// Whether the tests of a file can run; prints the reason if they can't.
 pub fn can_run(needs_root: bool) -> bool {
     if !["mke2fs", "debugfs", "e2fsck"].into_iter().all(have) {
         skip("e2fsprogs is not installed");
@@ -127,8 +127,8 @@ pub fn journal_blocks(path: &Path) -> BTreeSet<u64> {
         .collect()
 }
 
-/// Compares two devices block by block, but for the given blocks and what every replay changes in superblocks. Returns
-/// how many blocks were compared.
+/// Compares two devices block by block, except for the given blocks and the fields of superblocks that every replay
+/// changes. Returns the number of blocks compared.
 pub fn assert_same_blocks(
     ours: &dyn BlockDevice,
     theirs: &dyn BlockDevice,

@@ -87,7 +87,7 @@ fn revokes_count_for_their_own_and_older_transactions() {
             written.contents(2, 3),
             written.contents(3, 1),
         );
-        // One session each: debugfs 1.47.0 forgets a commit block that follows revokes when it goes on.
+        // One session each: debugfs 1.47.0 forgets a commit block after revokes if more follows in the same session.
         for transaction in [
             format!("-b 4001,4002,4003,4004 {a}"),
             format!("-b 4003,4005,4006 -r 4001,4002 {b}"),
@@ -108,7 +108,7 @@ fn checksums_of_every_version_are_those_of_debugfs() {
     if !can_run(false) {
         return;
     }
-    // Without metadata_csum debugfs makes version 1, whatever it is told.
+    // Without metadata_csum debugfs makes version 1, whatever its options are.
     for (block_size, features, open_options, feature) in [
         ("1024", "^metadata_csum,^64bit", "-c", "journal_checksum"),
         (
@@ -144,7 +144,7 @@ fn checksums_of_every_version_are_those_of_debugfs() {
         ];
         let mut expected = [1, 1, 2, 1, 2, 2];
         if features.starts_with('m') {
-            // Revokes in the last transaction: debugfs 1.47.0 forgets their commit block when it goes on.
+            // Revokes in the last transaction: debugfs 1.47.0 forgets their commit block if another one follows.
             transactions.push(format!("-b 4001,4002,4004 -r 4003,4001 {b}"));
             expected = [0, 2, 0, 2, 2, 2];
         }

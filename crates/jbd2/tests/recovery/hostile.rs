@@ -18,7 +18,7 @@ fn overlay(written: &Written) -> Result<(Arc<dyn BlockDevice>, ReplayReport), Er
     Ok((scanned.device, scanned.report))
 }
 
-/// The seeds of a run: others on demand, with SEED=n and ROUNDS=m.
+/// The seeds of a run; SEED=n and ROUNDS=m in the environment choose others.
 fn seeds(rounds: u64) -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let first: u64 = number("SEED").unwrap_or(0);
@@ -371,7 +371,7 @@ fn a_journal_of_sixteen_million_blocks_through_one_block_of_pointers_is_refused_
     let error = scan_and_overlay(device, &sb, &geometry, None)
         .err()
         .unwrap();
-    // Through the superblock's copy; the inode is zeros, and that is what is said.
+    // The superblock's copy is tried as well, but the error that is reported is that of the inode, which is zeros.
     assert!(error.to_string().contains("journal's inode"), "{error}");
     assert!(begin.elapsed() < clock::Duration::from_secs(10));
 }

@@ -1,5 +1,5 @@
-//! Replay judged by others: what the kernel and debugfs wrote into a journal, we read as e2fsck and the kernel replay
-//! it.
+//! Replay compared with other programs: a journal that the kernel or debugfs wrote is read here as e2fsck and the
+//! kernel replay it.
 
 mod bench;
 mod debugfs;

@@ -1,5 +1,5 @@
-//! Small images in memory with a journal of random transactions, and beside them what replay must make of them, kept in
-//! plain maps. No program and no root needed.
+//! Small images in memory with a journal of random transactions, and plain maps of what replay must make of them. Needs
+//! neither other programs nor root.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +107,7 @@ impl Written {
         written
     }
 
-    /// Where a block of the journal lies: its second half stands before its first.
+    /// Where a block of the journal is: the journal's second half is placed before its first.
     fn place(&self, position: u32) -> u64 {
         u64::from(place(position, self.journal.blocks_count()))
     }
@@ -248,7 +248,7 @@ impl Written {
         self.put(position, &block);
     }
 
-    /// Gives the copies after a descriptor block the checksums that its tags say they have.
+    /// Gives the copies after a descriptor block the checksums that its tags record.
     pub fn seal_copies(&self, position: u32) {
         let mut descriptor = self.get(position);
         let Some(header) = BlockHeader::of(&descriptor) else {
