@@ -31,8 +31,7 @@ pub enum WalkIntent {
     Place,
 }
 
-/// Where a walk ended. What it names is held as by [`crate::InodeFs::hold`], except on a file system that is only read;
-/// the caller releases it.
+/// Where a walk ended. The inodes that it names are held as by [`crate::InodeFs::hold`]; the caller releases them.
 #[derive(PartialEq, Eq, Debug)]
 pub struct WalkEnd {
     /// For [`WalkIntent::Place`]: the directory that the last name is in. `None` if the path leads to the root, and for
@@ -52,55 +51,37 @@ pub(crate) fn resolve(
     path: &[u8],
     follow_last: bool,
 ) -> Result<Ino, Error> {
-    if path.is_empty() {
-        return Err(Error::NotFound);
-    }
-    if path.len() > limits::PATH_BYTES {
-        return Err(Error::NameTooLong);
-    }
-    let mut rest = path.to_vec();
-    let mut here = root;
-    let mut links = 0;
+    verify_path(path)?;
+    let mut rest = Rest::new(root, path);
     loop {
-        let begin = rest.iter().position(|byte| *byte != b'/');
-        let Some(begin) = begin else {
-            return Ok(here);
+        let Some(name) = rest.next() else {
+            return Ok(rest.here);
         };
-        let end = rest[begin..].iter().position(|byte| *byte == b'/');
-        let end = end.map_or(rest.len(), |len| begin + len);
-        let directory = mounted.load_used(here)?;
-        // The root is its own parent, whatever its entry says.
-        let is_above_root =
-            &rest[begin..end] == b".." && here == root && directory.is(FileType::Directory);
-        let name = if is_above_root {
-            b"."
-        } else {
-            &rest[begin..end]
-        };
-        if !follow_last && end == rest.len() {
-            return dir::lookup_in(mounted, here, name);
+        let looked_up = rest.shown_name(&rest.path[name.clone()]);
+        if !follow_last && name.end == rest.path.len() {
+            return dir::lookup_in(mounted, rest.here, looked_up);
         }
-        let (inode, target) = step(mounted, here, name)?;
-        let found = inode.ino();
-        rest.drain(..end);
-        if let Some(mut target) = target {
-            links += 1;
-            if links > limits::SYMLINKS {
-                return Err(Error::TooManyLinks);
+        match step(mounted, rest.here, looked_up)? {
+            (_, Some(target)) => rest.follow(target, name.end)?,
+            (inode, None) => {
+                rest.path.drain(..name.end);
+                if !rest.path.is_empty() && !inode.is(FileType::Directory) {
+                    return Err(Error::NotDirectory);
+                }
+                rest.here = inode.ino();
             }
-            if target.is_empty() {
-                return Err(Error::NotFound);
-            }
-            if target[0] == b'/' {
-                here = root;
-            }
-            target.append(&mut rest);
-            rest = target;
-        } else if rest.is_empty() || inode.is(FileType::Directory) {
-            here = found;
-        } else {
-            return Err(Error::NotDirectory);
         }
+    }
+}
+
+/// Refuses a path that no inode can have.
+fn verify_path(path: &[u8]) -> Result<(), Error> {
+    if path.is_empty() {
+        Err(Error::NotFound)
+    } else if path.len() > limits::PATH_BYTES {
+        Err(Error::NameTooLong)
+    } else {
+        Ok(())
     }
 }
 
@@ -110,12 +91,22 @@ struct Rest {
     /// The directory where absolute paths begin, and which no path leaves.
     root: Ino,
     here: Ino,
-    /// The generation of `here` when the walk came to it; `None` for the root, which stays.
+    /// The generation of `here` when [`walk`] came to it; `None` for the root, which stays, and for [`resolve`].
     generation: Option<Generation>,
     links: u32,
 }
 
 impl Rest {
+    fn new(root: Ino, path: &[u8]) -> Rest {
+        Rest {
+            path: path.to_vec(),
+            root,
+            here: root,
+            generation: None,
+            links: 0,
+        }
+    }
+
     /// The range of the next name; `None` if no name is left.
     fn next(&self) -> Option<std::ops::Range<usize>> {
         let begin = self.path.iter().position(|byte| *byte != b'/')?;
@@ -171,12 +162,7 @@ pub(crate) fn walk(
     path: &[u8],
     intent: WalkIntent,
 ) -> Result<WalkEnd, Error> {
-    if path.is_empty() {
-        return Err(Error::NotFound);
-    }
-    if path.len() > limits::PATH_BYTES {
-        return Err(Error::NameTooLong);
-    }
+    verify_path(path)?;
     for _ in 0..TRIES {
         if let Some(end) = try_walk(mounted, root, path, intent)? {
             return Ok(end);
@@ -192,13 +178,7 @@ fn try_walk(
     path: &[u8],
     intent: WalkIntent,
 ) -> Result<Option<WalkEnd>, Error> {
-    let mut rest = Rest {
-        path: path.to_vec(),
-        root,
-        here: root,
-        generation: None,
-        links: 0,
-    };
+    let mut rest = Rest::new(root, path);
     loop {
         let Some(name) = rest.next() else {
             // Only the root has no name.
