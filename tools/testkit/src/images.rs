@@ -64,9 +64,65 @@ pub fn read_image(path: &Path) -> Vec<u8> {
     read.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// How often a mounted image is read until it stays the same.
+const READINGS: usize = 1000;
+
+/// The bytes of an image that a kernel or a server may be writing, as they were at one moment: a crash at that moment
+/// would have left them. A plain copy mixes the bytes of several moments, which no crash does.
+///
+/// # Panics
+/// When the image can't be read, or never stays the same between two readings.
+#[must_use]
+pub fn read_mounted_image(path: &Path) -> Vec<u8> {
+    let mut before = read_image(path);
+    for _ in 0..READINGS {
+        let after = read_image(path);
+        if before == after {
+            return after;
+        }
+        before = after;
+    }
+    panic!("{}: it changes all the time", path.display());
+}
+
+/// Writes the bytes of a mounted image, as they were at one moment, to another file.
+///
+/// # Panics
+/// As [`read_mounted_image`] and [`write_image`].
+pub fn copy_mounted_image(from: &Path, to: &Path) {
+    write_image(to, &read_mounted_image(from));
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
+
+    #[test]
+    fn an_image_that_changes_is_read_as_it_was_at_one_moment() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        write_image(&path, &[1; 4 << 20]);
+        let file = File::options().write(true).open(&path).unwrap();
+        let has_ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 2..200_u8 {
+                    // The last byte before the first: at every moment they are the same or one apart.
+                    file.write_all_at(&[number], (4 << 20) - 1).unwrap();
+                    file.write_all_at(&[number], 0).unwrap();
+                    std::thread::sleep(std::time::Duration::from_micros(500));
+                }
+                has_ended.store(true, Ordering::Release);
+            });
+            while !has_ended.load(Ordering::Acquire) {
+                let bytes = read_mounted_image(&path);
+                let (first, last) = (bytes[0], bytes[bytes.len() - 1]);
+                assert!(last == first || last == first + 1, "{first}, {last}");
+            }
+        });
+    }
 
     #[test]
     fn an_image_comes_back_from_its_file_and_its_copy() {

@@ -146,7 +146,7 @@ fn an_image_that_linux_left_with_fast_commits_is_tuned_after_their_replay() {
     std::fs::write(&file, [7; 9000]).unwrap();
     std::fs::File::open(&file).unwrap().sync_all().unwrap();
     let crashed = folder.path().join("crashed");
-    std::fs::copy(&path, &crashed).unwrap();
+    testkit::copy_mounted_image(&path, &crashed);
     drop(mounted);
     tune(&crashed, &["label=after"]);
     e2fsck(&crashed);

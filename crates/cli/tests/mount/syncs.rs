@@ -28,8 +28,7 @@ fn counted(directory: &Path, name: &str) -> u64 {
 /// What a crash now would leave, after the kernel's replay, after which e2fsck finds nothing wrong.
 fn crashed(image: &Path, look: impl FnOnce(&Path)) {
     let copy = image.with_extension("crashed");
-    let (from, to) = (image.to_str().unwrap(), copy.to_str().unwrap());
-    testkit::run("cp", &["--sparse=always", from, to]);
+    testkit::copy_mounted_image(image, &copy);
     let mounted = testkit::KernelMount::with(&copy, "loop").unwrap();
     look(&mounted.path());
     drop(mounted);

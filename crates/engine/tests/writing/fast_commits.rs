@@ -87,7 +87,7 @@ impl Linux {
     /// The image as a crash leaves it now.
     pub fn crashed(&self, name: &str) -> PathBuf {
         let copy = self.directory.path().join(name);
-        fs::copy(&self.image, &copy).unwrap();
+        testkit::copy_mounted_image(&self.image, &copy);
         copy
     }
 }

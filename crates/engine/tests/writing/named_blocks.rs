@@ -516,7 +516,7 @@ fn they_are_freed_with_orphans_too() {
                 std::fs::remove_dir(root.join(format!("d{index}"))).unwrap();
             }
             rustix::fs::syncfs(&held[0]).unwrap();
-            testkit::read_image(path)
+            testkit::read_mounted_image(path)
         });
         compare_recovery(&deleted, &format!("{label} deleted"));
     }

@@ -180,7 +180,7 @@ fn what_the_kernel_left_among_the_orphans_is_deleted() {
             }
             held[0].sync_all().unwrap();
             rustix::fs::syncfs(&held[0]).unwrap();
-            testkit::read_image(&path)
+            testkit::read_mounted_image(&path)
         };
         let device = Arc::new(CowDevice::new(dirty.as_slice().into()));
         let fs: InodeFs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);

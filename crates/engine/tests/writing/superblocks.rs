@@ -277,7 +277,7 @@ fn what_the_kernel_left_dirty_is_replayed_with_the_superblock_of_a_copy() {
             let file = std::fs::File::create(mounted.path().join("late")).unwrap();
             std::io::Write::write_all(&mut &file, &[7; 10_000]).unwrap();
             file.sync_all().unwrap();
-            testkit::read_image(&path)
+            testkit::read_mounted_image(&path)
         };
         let whole = read(lost.clone());
         assert!(whole.0.recovery_report().unwrap().transactions > 0);

@@ -60,15 +60,10 @@ impl Bench {
         path
     }
 
-    /// Copies an image, also one that is mounted.
+    /// Copies an image; one that is mounted, as a crash would leave it now.
     pub fn copy(&self, from: &Path, name: &str) -> PathBuf {
         let to = self.path(name);
-        let arguments = [
-            "--sparse=always",
-            from.to_str().unwrap(),
-            to.to_str().unwrap(),
-        ];
-        run("cp", &arguments);
+        testkit::copy_mounted_image(from, &to);
         to
     }
 }
