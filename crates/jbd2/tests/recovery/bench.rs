@@ -7,7 +7,7 @@ use device::{BlockDevice, FileDevice};
 use lanefs_jbd2::recovery::{self, Error, ReplayReport};
 use ondisk::{Geometry, Superblock};
 use sync::Arc;
-use testkit::{have, is_root, run, skip};
+use testkit::{have, is_root, skip};
 
 /// A directory for one test's images.
 pub struct Bench {
