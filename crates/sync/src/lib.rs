@@ -5,10 +5,11 @@
 //! thread's stack of held locks and panic when a lock is waited for that does not come later in [`Rank`]'s order
 //! than all locks held, naming both places. Other builds store and check nothing.
 //!
-//! [`Counter`] counts without two threads writing one cache line. [`Queue`] hands work from thread to thread with
-//! bounded memory. [`rcu`] is a table that is read without a lock, [`Latest`] a few words. [`thread`] and [`clock`] are
-//! the standard library's, in one place; [`company`] is how long leaders wait for others. [`gauge`] tells a simulation
-//! how far other threads are.
+//! [`Hint`], [`Statistic`], [`Balance`], [`OwnThread`], [`Guarded`] and [`Stamp`] are atomic words that carry their
+//! memory ordering and its reason. [`Counter`] counts without two threads writing one cache line. [`Queue`] hands work
+//! from thread to thread with bounded memory. [`rcu`] is a table that is read without a lock, [`Latest`] a few words.
+//! [`thread`] and [`clock`] are the standard library's, in one place; [`company`] is how long leaders wait for others.
+//! [`gauge`] tells a simulation how far other threads are.
 //!
 //! With the feature `simulate`, threads started within `schedule::run` run one at a time, and a seed decides which one
 //! at each lock, wait and atomic; all other threads run as ever, a little slower.
@@ -32,6 +33,7 @@ pub mod rcu;
 pub mod schedule;
 pub mod thread;
 mod turn;
+mod words;
 
 /// Atomics. Every use of an `Ordering` has a comment that begins with its name and says what it pairs with.
 #[cfg(not(feature = "simulate"))]
@@ -48,3 +50,4 @@ pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteG
 pub use queue::Queue;
 pub use rank::Rank;
 pub use std::sync::{Arc, Barrier, LazyLock, OnceLock, Weak};
+pub use words::{AtomicNumber, AtomicValue, Balance, Guarded, Hint, OwnThread, Stamp, Statistic};
