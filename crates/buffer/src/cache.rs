@@ -7,9 +7,8 @@
 use std::ops::Deref;
 
 use device::{BlockDevice, DeviceError};
-use sync::atomic::{AtomicUsize, Ordering};
 use sync::rcu::{CountedTable, Hand, Keyed};
-use sync::{Arc, CachePadded, Counter, Lanes, Mutex, Rank};
+use sync::{Arc, CachePadded, Counter, Lanes, Mutex, OwnThread, Rank};
 
 /// The fewest blocks that are kept, whatever the limit.
 const LEAST_BLOCKS: usize = 8;
@@ -87,8 +86,8 @@ pub struct Cache {
     kept: CountedTable<Kept>,
     /// Each over a part of the table. [hand]
     hands: Box<[CachePadded<Mutex<Hand>>]>,
-    /// Blocks that each thread added. [atomic: Relaxed, written by that thread]
-    added: Lanes<AtomicUsize>,
+    /// Blocks that each thread added. [written by that thread]
+    added: Lanes<OwnThread<usize>>,
     hits: Counter,
     misses: Counter,
 }
@@ -126,10 +125,8 @@ impl Cache {
     fn make_room(&self) -> bool {
         let unseen = (self.most / MOST_UNSEEN).clamp(1, MOST_UNSEEN);
         let mine = self.added.mine();
-        // Relaxed: a count of this thread's own; pairs with the store below.
-        let added = mine.load(Ordering::Relaxed);
-        // Relaxed: as above.
-        mine.store(added.wrapping_add(1), Ordering::Relaxed);
+        let added = mine.get();
+        mine.set(added.wrapping_add(1));
         if !added.is_multiple_of(unseen) {
             return true;
         }
@@ -151,8 +148,8 @@ impl Cache {
         }
         let has_room = !is_full();
         if !has_room {
-            // Relaxed: as above. The next one looks again, so that nothing is kept beyond the bound.
-            mine.store(added, Ordering::Relaxed);
+            // The next one looks again, so that nothing is kept beyond the bound.
+            mine.set(added);
         }
         has_room
     }

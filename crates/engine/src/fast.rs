@@ -17,8 +17,7 @@ use journal::canary::{self, Canary};
 use journal::{Epoch, Handle, Journal};
 use logtree::{FsyncLog, LogArea};
 use ondisk::{Ino, Tid};
-use sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use sync::{Arc, CachePadded, Counter, Lanes, Mutex, Rank, RwLock};
+use sync::{Arc, CachePadded, Counter, Hint, Lanes, Mutex, Rank, RwLock};
 
 pub(crate) use self::budget::Cost;
 pub(crate) use self::changes::{BlockRanges, EpochChanges, UnloggedNames};
@@ -86,10 +85,9 @@ pub(crate) struct FastLog {
     /// Touched when a log ends. [leaf]
     worth: Mutex<Worth>,
     /// So many full commits are still to go without the log where it must be made ready first.
-    /// [atomic: Relaxed, hint]
-    declined: AtomicU64,
-    /// What `worth` says is of no use any more. [atomic: Relaxed, hint]
-    forgets: AtomicBool,
+    declined: Hint<u64>,
+    /// What `worth` says is of no use any more.
+    forgets: Hint<bool>,
     pub(crate) statistics: logtree::LogStatistics,
     /// Why fsyncs were full commits: the epoch was not the next one, something can't be logged, a replay of the log
     /// would take too long, the log would not have been worth it, or was full, or ended meanwhile. [counters]
@@ -114,8 +112,8 @@ impl FastLog {
             update: Chosen::new(variants.log_update),
             when: Chosen::new(variants.log_use),
             worth: Mutex::new(Rank::Leaf, Worth::default()),
-            declined: AtomicU64::new(0),
-            forgets: AtomicBool::new(false),
+            declined: Hint::new(0),
+            forgets: Hint::new(false),
             statistics: logtree::LogStatistics::default(),
             not_next: Counter::new(),
             unloggable: Counter::new(),
@@ -133,10 +131,8 @@ impl FastLog {
     pub(crate) fn choose(&self, variants: &Variants) {
         self.update.set(variants.log_update);
         if self.when.get() != variants.log_use {
-            // Relaxed: hints; the first pairs with the swap in `end`.
-            self.forgets.store(true, Ordering::Relaxed);
-            // Relaxed: as above.
-            self.declined.store(0, Ordering::Relaxed);
+            self.forgets.set(true);
+            self.declined.set(0);
         }
         self.when.set(variants.log_use);
     }
@@ -146,8 +142,7 @@ impl FastLog {
         if self.when.get() == LogUse::Always {
             return true;
         }
-        // Relaxed: a hint; pairs with the stores in `end`.
-        if self.declined.load(Ordering::Relaxed) == 0 {
+        if self.declined.get() == 0 {
             return true;
         }
         self.not_worth.add(1);
@@ -255,11 +250,9 @@ impl FastLog {
         drop(running);
         self.changes(sealed).clear();
         let Some((_, log)) = log else {
-            // Relaxed: a hint, which the committer alone counts down.
-            let left = self.declined.load(Ordering::Relaxed);
-            // Relaxed: as above.
-            self.declined
-                .store(left.saturating_sub(1), Ordering::Relaxed);
+            // Only the committer counts it down.
+            let left = self.declined.get();
+            self.declined.set(left.saturating_sub(1));
             return false;
         };
         for known in self.known.iter() {
@@ -267,13 +260,11 @@ impl FastLog {
         }
         let ended = log.close();
         let mut worth = self.worth.lock();
-        // Relaxed: a hint; pairs with the store in `choose`.
-        if self.forgets.swap(false, Ordering::Relaxed) {
+        if self.forgets.swap(false) {
             *worth = Worth::default();
         }
         if let Some(declined) = worth.ended(ended.syncs) {
-            // Relaxed: a hint.
-            self.declined.store(declined, Ordering::Relaxed);
+            self.declined.set(declined);
         }
         drop(worth);
         let counted = log.counters();

@@ -127,7 +127,8 @@ impl Gate {
             count.store(before + 1, Ordering::Relaxed);
             return true;
         }
-        // SeqCst: pairs with the fence in `close`.
+        // SeqCst: pairs with the fence in `close`. If the exchange comes first, the closer sees the count and waits for
+        // this change; if the fence does, the load below sees the closed gate.
         count.swap(1, Ordering::SeqCst);
         // SeqCst: after the exchange; pairs with the fence in `close`, and with the Release in `open`.
         if !self.is_closed.load(Ordering::SeqCst) {
@@ -161,7 +162,8 @@ impl Gate {
         if !self.turn(State::Closed) {
             return false;
         }
-        // SeqCst: pairs with the exchange in `is_in`.
+        // SeqCst: pairs with the exchange in `is_in`. If the fence comes first, the change sees the closed gate and
+        // takes its count back; if the exchange does, the loop below sees the count.
         fence(Ordering::SeqCst);
         // Acquire: pairs with the Release stores of the counts.
         while self

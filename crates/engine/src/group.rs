@@ -14,8 +14,7 @@ use journal::canary::{self, Canary};
 use journal::{Epoch, EpochLists};
 use ondisk::group_desc::flags;
 use ondisk::{Corrupt, FsBlock, Geometry, Group, GroupDesc, Ino, bitmap};
-use sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use sync::{Arc, CachePadded, Mutex, Rank};
+use sync::{Arc, CachePadded, Hint, Mutex, Rank};
 
 use crate::error::Error;
 use crate::limits;
@@ -85,8 +84,8 @@ pub(crate) struct InodeChange {
 
 /// The groups.
 pub(crate) struct Groups {
-    /// An inode table's first block; 0 while it was not read. [atomic: Relaxed, never changes once known]
-    inode_tables: Box<[AtomicU64]>,
+    /// An inode table's first block; 0 while it was not read. [never changes once known]
+    inode_tables: Box<[Hint<u64>]>,
     /// Only on a volume that is written to.
     kept: Box<[CachePadded<Kept>]>,
     /// The order of each group's largest free chunk.
@@ -105,8 +104,8 @@ pub(crate) struct Groups {
     pub(crate) inodes: Arc<InodeNumbers>,
     /// What was wrong with bitmaps that could not be used, until it is put on record. [leaf]
     broken: Mutex<Vec<Corrupt>>,
-    /// There may be some. [atomic: Relaxed, hint]
-    has_broken: AtomicBool,
+    /// There may be some.
+    has_broken: Hint<bool>,
     /// What the epoch being committed frees, and which descriptor blocks it changes. [epoch list]
     folded: Mutex<fold::Folding>,
 }
@@ -134,7 +133,7 @@ impl Groups {
         let kept = |said: &DescriptorInodes| CachePadded::new(Kept::new(said));
         let order = |said: &DescriptorInodes| Kept::first_order(said.blocks);
         Groups {
-            inode_tables: (0..tables).map(|_| AtomicU64::new(0)).collect(),
+            inode_tables: (0..tables).map(|_| Hint::new(0)).collect(),
             kept: said.iter().map(kept).collect(),
             largest: Orders::new(said.iter().map(order)),
             average: Orders::new(said.iter().map(order)),
@@ -147,7 +146,7 @@ impl Groups {
             blocks: ExactSum::new(said.iter().map(|said| u64::from(said.blocks)).sum(), floor),
             inodes: Arc::new(InodeNumbers::new(said, geometry.inodes_count())),
             broken: Mutex::new(Rank::Leaf, Vec::new()),
-            has_broken: AtomicBool::new(false),
+            has_broken: Hint::new(false),
             folded: Mutex::new(Rank::EpochList, fold::Folding::default()),
         }
     }
@@ -183,8 +182,7 @@ impl Groups {
     pub(crate) fn inode_table(&self, volume: &OpenVolume, group: Group) -> Result<FsBlock, Error> {
         let kept = self.inode_tables.get(group.0 as usize);
         if let Some(kept) = kept {
-            // Relaxed: the value is all there is; pairs with the store below, which stores the same always.
-            let block = kept.load(Ordering::Relaxed);
+            let block = kept.get();
             if block != 0 {
                 return Ok(FsBlock(block));
             }
@@ -196,8 +194,7 @@ impl Groups {
 
     fn keep_inode_table(&self, group: Group, table: FsBlock) {
         if let Some(kept) = self.inode_tables.get(group.0 as usize) {
-            // Relaxed: pairs with the load in `inode_table`.
-            kept.store(table.0, Ordering::Relaxed);
+            kept.set(table.0);
         }
     }
 
@@ -251,18 +248,16 @@ impl Groups {
 
     fn note_broken(&self, corrupt: Corrupt) {
         self.broken.lock().push(corrupt);
-        // Relaxed: a hint; who misses it leaves them to the next one.
-        self.has_broken.store(true, Ordering::Relaxed);
+        // A caller that misses it leaves them to the next one.
+        self.has_broken.set(true);
     }
 
     /// What was wrong with bitmaps since this was asked last.
     pub(crate) fn take_broken(&self) -> Vec<Corrupt> {
-        // Relaxed: a hint, so that nobody locks for nothing.
-        if !self.has_broken.load(Ordering::Relaxed) {
+        if !self.has_broken.get() {
             return Vec::new();
         }
-        // Relaxed: as above.
-        self.has_broken.store(false, Ordering::Relaxed);
+        self.has_broken.set(false);
         std::mem::take(&mut *self.broken.lock())
     }
 

@@ -14,9 +14,8 @@
 use buffer::{Block, Tag};
 use journal::{Epoch, Handle, Object, Stageable};
 use ondisk::FsBlock;
-use sync::atomic::{AtomicUsize, Ordering};
 use sync::rcu::{CountedTable, Hand, Keyed};
-use sync::{Arc, CachePadded, Lanes, Mutex, Rank};
+use sync::{Arc, CachePadded, Hint, Lanes, Mutex, OwnThread, Rank};
 
 /// Buckets to begin with.
 const BUCKETS: usize = 1 << 12;
@@ -120,10 +119,10 @@ pub(crate) struct Live {
     table: CountedTable<LiveBlock>,
     /// Where a trim goes on. [hand]
     hand: Mutex<Hand>,
-    /// Blocks that each thread added since it was last time to look. [atomic: Relaxed, written by that thread]
-    unseen: Lanes<AtomicUsize>,
-    /// How many there may be before the next trim. [atomic: Relaxed, hint]
-    trim_at: CachePadded<AtomicUsize>,
+    /// Blocks that each thread added since it was last time to look. [written by that thread]
+    unseen: Lanes<OwnThread<usize>>,
+    /// How many there may be before the next trim.
+    trim_at: CachePadded<Hint<usize>>,
     /// How many are kept. [const]
     most: usize,
     seal_image: SealImage,
@@ -136,7 +135,7 @@ impl Live {
             table: CountedTable::new(Rank::IcacheBucket, BUCKETS),
             hand: Mutex::new(Rank::Hand, Hand::new(0, 1)),
             unseen: Lanes::new(),
-            trim_at: CachePadded::new(AtomicUsize::new(most)),
+            trim_at: CachePadded::new(Hint::new(most)),
             most,
             seal_image,
         }
@@ -153,10 +152,8 @@ impl Live {
     /// A block was added by this thread.
     fn added(&self) {
         let unseen = self.unseen.mine();
-        // Relaxed: this thread's own.
-        let count = unseen.load(Ordering::Relaxed);
-        // Relaxed: as above.
-        unseen.store(count.saturating_add(1), Ordering::Relaxed);
+        let count = unseen.get();
+        unseen.set(count.saturating_add(1));
     }
 
     /// A block's live bytes, if it is in the table.
@@ -212,19 +209,16 @@ impl Live {
     /// Whether the calling thread added so many blocks that it should look whether there are too many.
     pub(crate) fn is_look_due(&self) -> bool {
         let unseen = self.unseen.mine();
-        // Relaxed: this thread's own.
-        let is_due = unseen.load(Ordering::Relaxed) >= UNSEEN.min(self.most / 16);
+        let is_due = unseen.get() >= UNSEEN.min(self.most / 16);
         if is_due {
-            // Relaxed: as above.
-            unseen.store(0, Ordering::Relaxed);
+            unseen.set(0);
         }
         is_due
     }
 
     /// Whether there are more blocks than are kept. Looks at all threads' counts.
     pub(crate) fn is_full(&self) -> bool {
-        // Relaxed: a hint.
-        self.table.len() as usize > self.trim_at.load(Ordering::Relaxed)
+        self.table.len() as usize > self.trim_at.get()
     }
 
     /// Lets go of blocks that nobody pins and whose last change is committed, until three quarters of what may be kept
@@ -243,8 +237,6 @@ impl Live {
             true => 0,
             false => self.table.len() as usize,
         };
-        // Relaxed: a hint.
-        self.trim_at
-            .store(self.most.max(left / 4 * 5), Ordering::Relaxed);
+        self.trim_at.set(self.most.max(left / 4 * 5));
     }
 }

@@ -7,8 +7,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use sync::CachePadded;
-use sync::atomic::{AtomicU32, Ordering};
+use sync::{CachePadded, Hint};
 
 /// A form of a mechanism, chosen by one option.
 pub(crate) trait Form: Copy + PartialEq + Default + 'static {
@@ -63,27 +62,26 @@ pub(crate) trait Form: Copy + PartialEq + Default + 'static {
 
 /// The form that a live mechanism uses now. An operation under way while it changes ends in the form that it read.
 pub(crate) struct Chosen<F> {
-    /// [atomic: Relaxed; written when someone chooses, so its line stays shared]
-    word: CachePadded<AtomicU32>,
+    /// [written when someone chooses, so its line stays shared]
+    word: CachePadded<Hint<u32>>,
     form: PhantomData<F>,
 }
 
 impl<F: Form> Chosen<F> {
     pub(crate) fn new(form: F) -> Chosen<F> {
         Chosen {
-            word: CachePadded::new(AtomicU32::new(form.word())),
+            word: CachePadded::new(Hint::new(form.word())),
             form: PhantomData,
         }
     }
 
     pub(crate) fn get(&self) -> F {
-        // Relaxed: every form works on the same structures, so nothing else must be seen with it; pairs with `set`.
-        F::of_word(self.word.load(Ordering::Relaxed))
+        // Every form works on the same structures, so nothing else must be seen with it.
+        F::of_word(self.word.get())
     }
 
     pub(crate) fn set(&self, form: F) {
-        // Relaxed: as in `get`.
-        self.word.store(form.word(), Ordering::Relaxed);
+        self.word.set(form.word());
     }
 }
 

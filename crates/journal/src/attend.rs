@@ -14,9 +14,8 @@
 //!
 //! [`Rank::JournalLeader`]: sync::Rank::JournalLeader
 
-use sync::atomic::{AtomicBool, Ordering};
 use sync::clock::{Duration, now};
-use sync::{CachePadded, Condvar, Mutex};
+use sync::{CachePadded, Condvar, Guarded, Hint, Mutex};
 
 use crate::client::Client;
 use crate::commit::{Journal, Leaders};
@@ -28,28 +27,26 @@ const LONGEST: Duration = Duration::from_secs(u32::MAX as u64);
 /// What the attendant and those who call it share.
 #[derive(Default)]
 pub(crate) struct Attendant {
-    /// Someone attends. [atomic: Relaxed, hint]
-    is_there: AtomicBool,
-    /// It was called and has not come yet. [atomic: Relaxed, hint]
-    is_called: AtomicBool,
+    /// Someone attends.
+    is_there: Hint<bool>,
+    /// It was called and has not come yet.
+    is_called: Hint<bool>,
     /// The next handle that ends is to call it. Each handle reads it, so it shares no line with what others write.
-    /// [atomic: Relaxed, hint]
-    is_drowsy: CachePadded<AtomicBool>,
-    /// It is to go. [journal leader; atomic: Relaxed]
-    is_dismissed: AtomicBool,
+    is_drowsy: CachePadded<Hint<bool>>,
+    /// It is to go. [journal leader]
+    is_dismissed: Guarded<bool>,
     called: Condvar,
 }
 
 impl Attendant {
     /// Calls the attendant, if there is one; says whether.
     pub(crate) fn call(&self, leaders: &Mutex<Leaders>) -> bool {
-        // Relaxed: a hint; without an attendant the caller does what is due.
-        if !self.is_there.load(Ordering::Relaxed) {
+        // If there is no attendant, the caller does what is due.
+        if !self.is_there.get() {
             return false;
         }
-        // Relaxed: one caller wakes it; pairs with the store in `Journal::attend`, under the lock that the caller
-        // takes.
-        if !self.is_called.swap(true, Ordering::Relaxed) {
+        // Of several callers, the first wakes the attendant, which looks under the lock that the caller takes.
+        if !self.is_called.swap(true) {
             drop(leaders.lock());
             self.called.notify_all();
         }
@@ -58,8 +55,8 @@ impl Attendant {
 
     /// A handle has ended: calls the attendant if it is drowsy.
     pub(crate) fn rouse(&self, leaders: &Mutex<Leaders>) {
-        // Relaxed: a thread that does not see it yet changes something in the interval before the attendant sleeps.
-        if self.is_drowsy.load(Ordering::Relaxed) {
+        // A thread that does not see it yet changes something in the interval before the attendant sleeps.
+        if self.is_drowsy.get() {
             self.call(leaders);
         }
     }
@@ -72,21 +69,19 @@ impl Journal {
     pub fn attend(&self, client: &dyn Client, interval: Duration) {
         let attendant = &self.attendant;
         let interval = interval.min(LONGEST);
-        // Relaxed: a hint to those who would do its work themselves; here and at the end.
-        attendant.is_there.store(true, Ordering::Relaxed);
+        attendant.is_there.set(true);
         let mut last = now();
         let mut limit = Some(last + interval);
         while self.wait_for_call(limit) {
             let is_over = limit.is_some_and(|limit| now() >= limit);
-            // Relaxed: a hint; only this thread writes it. It stays set while this looks for a change: a handle that
-            // ends after the look calls.
-            let is_drowsy = attendant.is_drowsy.load(Ordering::Relaxed);
+            // It stays set while this thread looks for a change: a handle that ends after the look calls.
+            let is_drowsy = attendant.is_drowsy.get();
             if is_over && is_drowsy && !self.space.is_used(self.current_epoch()) {
                 limit = None;
                 continue;
             }
-            // Relaxed: a hint. Until the next commit no handle needs to call.
-            attendant.is_drowsy.store(false, Ordering::Relaxed);
+            // Until the next commit no handle needs to call.
+            attendant.is_drowsy.set(false);
             if limit.is_none() {
                 // The first change after a sleep waits for a whole interval.
                 last = now();
@@ -100,16 +95,15 @@ impl Journal {
                 };
                 // A failure aborts, and the next caller gets the error.
                 let _ = self.commit_now(client, self.current_epoch(), cause);
-                // Relaxed: a hint; a handle that does not see it ends in the next interval.
-                attendant.is_drowsy.store(true, Ordering::Relaxed);
+                // A handle that does not see it ends in the next interval.
+                attendant.is_drowsy.set(true);
             }
             limit = Some(last + interval);
             if self.is_checkpoint_due() {
                 let _ = self.checkpoint();
             }
         }
-        // Relaxed: as above.
-        attendant.is_there.store(false, Ordering::Relaxed);
+        attendant.is_there.set(false);
     }
 
     /// Waits for a call, or for that time if there is one; false when it is time to go.
@@ -117,12 +111,11 @@ impl Journal {
         let attendant = &self.attendant;
         let mut leaders = self.leaders.lock();
         loop {
-            // Relaxed: written under the lock that is held.
-            if attendant.is_dismissed.load(Ordering::Relaxed) || self.abort.check().is_err() {
+            if attendant.is_dismissed.get() || self.abort.check().is_err() {
                 return false;
             }
-            // Relaxed: the caller takes the lock after this, and then wakes us.
-            let is_called = attendant.is_called.swap(false, Ordering::Relaxed);
+            // The caller takes the lock after it set this, and then wakes the attendant.
+            let is_called = attendant.is_called.swap(false);
             let left = until.map(|until| until.saturating_duration_since(now()));
             match left {
                 _ if is_called => return true,
@@ -138,8 +131,7 @@ impl Journal {
     /// Sends the attendant away, now or when one comes; [`Journal::attend`] returns soon.
     pub fn dismiss(&self) {
         let leaders = self.leaders.lock();
-        // Relaxed: read under the same lock.
-        self.attendant.is_dismissed.store(true, Ordering::Relaxed);
+        self.attendant.is_dismissed.set(true);
         drop(leaders);
         self.attendant.called.notify_all();
     }

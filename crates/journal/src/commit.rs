@@ -17,10 +17,9 @@ use std::collections::BTreeSet;
 
 use device::BlockDevice;
 use ondisk::{BlockSize, FsBlock};
-use sync::atomic::AtomicU64;
 use sync::clock::Instant;
 use sync::gauge::{self, Gauge, Under};
-use sync::{Arc, CachePadded, Condvar, Mutex, Rank};
+use sync::{Arc, CachePadded, Condvar, Guarded, Mutex, Rank};
 
 use crate::abort::{Abort, Aborted, JournalError};
 use crate::attend::Attendant;
@@ -68,9 +67,9 @@ pub struct Journal {
     pub(crate) commit_gathered: Condvar,
     pub(crate) flush_gathered: Condvar,
     pub(crate) attendant: Attendant,
-    /// Blocks of a transaction that is held back, at most; 0 if none is. [atomic: Relaxed, changed while one thread
+    /// Blocks of a transaction that is held back, at most; 0 if none is. [changed while one thread
     /// uses the journal]
-    pub(crate) held_most: AtomicU64,
+    pub(crate) held_most: Guarded<u64>,
     pub(crate) abort: Abort,
     pub(crate) statistics: JournalStatistics,
     pub(crate) long_handles: LongHandles,
@@ -238,7 +237,7 @@ impl Journal {
             commit_gathered: Condvar::new(),
             flush_gathered: Condvar::new(),
             attendant: Attendant::default(),
-            held_most: AtomicU64::new(0),
+            held_most: Guarded::new(0),
             abort: Abort::default(),
             statistics: JournalStatistics::default(),
             long_handles: LongHandles::default(),

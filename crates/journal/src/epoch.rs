@@ -114,7 +114,8 @@ impl Epochs {
             // Relaxed: a guess, looked at again after the exchange.
             let epoch = self.word.load(Ordering::Relaxed);
             if epoch & CLOSED == 0 {
-                // SeqCst: S of the module's argument; pairs with the fence in `close`.
+                // SeqCst: S of the module's argument; pairs with the fence in `close`. If this exchange comes first,
+                // the sealer sees the slot and waits; if the fence does, the load below sees the closed epoch.
                 slot.swap(epoch, Ordering::SeqCst);
                 // SeqCst: L of the module's argument; pairs with the fence in `close`, and with the Release in `open`:
                 // what was staged before this epoch opened is seen.
@@ -180,7 +181,8 @@ impl Epochs {
     fn close(&self, epoch: Epoch) {
         // Relaxed: ordered by the fence below.
         self.word.store(epoch.0 | CLOSED, Ordering::Relaxed);
-        // SeqCst: F of the module's argument; pairs with the exchange in `enter`.
+        // SeqCst: F of the module's argument; pairs with the exchange in `enter`. If this fence comes first, the handle
+        // sees the closed epoch and withdraws; if the exchange does, `is_idle` sees the slot.
         fence(Ordering::SeqCst);
     }
 

@@ -8,8 +8,7 @@
 //! the client said that nobody writes it any more. CRASH: as [`crate::Journal::write_fast`] says.
 
 use ondisk::Tid;
-use sync::Arc;
-use sync::atomic::{AtomicU64, Ordering};
+use sync::{Arc, Stamp};
 
 use crate::abort::JournalError;
 use crate::commit::Journal;
@@ -23,7 +22,7 @@ pub(crate) struct FastArea {
     blocks: u32,
     /// The next transaction's number and a bit that says that the log is in use; 0 before. [atomic: written by the
     /// committer]
-    next: AtomicU64,
+    next: Stamp,
 }
 
 const IN_USE: u64 = 1 << 32;
@@ -36,21 +35,18 @@ impl FastArea {
             map,
             first,
             blocks,
-            next: AtomicU64::new(0),
+            next: Stamp::new(0),
         })
     }
 
     /// The log is not in use any more.
     pub(crate) fn ended(&self) {
-        // Relaxed: no handle is open; a thread that begins one later runs after the thread that opened the epoch.
-        self.next.store(0, Ordering::Relaxed);
+        self.next.set(0);
     }
 
     /// All transactions before this one are committed.
     pub(crate) fn committed(&self, next: Tid) {
-        // Release: comes after the transaction; pairs with the Acquire in `fast_tid`.
-        self.next
-            .store(IN_USE | u64::from(next.0), Ordering::Release);
+        self.next.set(IN_USE | u64::from(next.0));
     }
 }
 
@@ -82,8 +78,7 @@ impl Journal {
         if self.is_held() || self.committed_epoch().0 + 1 != epoch.0 || !self.is_home() {
             return None;
         }
-        // Acquire: pairs with the Release in `committed`.
-        let next = area.next.load(Ordering::Acquire);
+        let next = area.next.get();
         // The lower half is the number.
         (next & IN_USE != 0).then_some(Tid(next as u32))
     }

@@ -6,8 +6,6 @@
 //! What a crash leaves: the state at the hold, or all that happened until the commit. A caller that gives up just
 //! drops the journal: nothing of the epoch is in the log.
 
-use sync::atomic::Ordering;
-
 use crate::abort::JournalError;
 use crate::client::Client;
 use crate::commit::Journal;
@@ -32,8 +30,7 @@ impl Journal {
         let room = self.space.free_without_leases(&self.statistics);
         let most = room.min(self.options.staged_bytes / self.block_bytes as u64);
         self.space.lend(most * LENT);
-        // Relaxed: one thread uses the journal; pairs with the load in `held_most`.
-        self.held_most.store(most.max(1), Ordering::Relaxed);
+        self.held_most.set(most.max(1));
         Ok(())
     }
 
@@ -45,8 +42,7 @@ impl Journal {
     pub fn commit_held(&self, client: &dyn Client) -> Result<(), JournalError> {
         self.commit_any(client, self.current_epoch(), CommitCause::Quiesce)?;
         self.space.lend(0);
-        // Relaxed: as in `hold`.
-        self.held_most.store(0, Ordering::Relaxed);
+        self.held_most.set(0);
         Ok(())
     }
 
@@ -59,7 +55,6 @@ impl Journal {
     /// Blocks of the transaction that is being held back, at most; 0 if none is.
     #[inline]
     pub(crate) fn held_most(&self) -> u64 {
-        // Relaxed: changed while one thread uses the journal; pairs with the stores in `hold` and `commit_held`.
-        self.held_most.load(Ordering::Relaxed)
+        self.held_most.get()
     }
 }

@@ -8,8 +8,7 @@
 //! for a commit.
 
 use ondisk::FsBlock;
-use sync::atomic::{AtomicU64, Ordering};
-use sync::{Arc, Mutex, Rank};
+use sync::{Arc, Mutex, Rank, Stamp};
 
 use crate::canary::{self, Canary};
 use crate::epoch::Epoch;
@@ -32,7 +31,7 @@ pub struct Object<T> {
     /// [stage latch]
     versions: Mutex<Versions<T>>,
     /// The stamp once more, for a thread that must not wait for the latch. [atomic: written under the latch]
-    stamp: AtomicU64,
+    stamp: Stamp,
 }
 
 struct Versions<T> {
@@ -57,7 +56,7 @@ impl<T: Clone> Object<T> {
         };
         Object {
             versions: Mutex::new(Rank::StageLatch, versions),
-            stamp: AtomicU64::new(0),
+            stamp: Stamp::new(0),
         }
     }
 
@@ -68,8 +67,7 @@ impl<T: Clone> Object<T> {
 
     /// The last epoch that may have changed the value; [`Epoch`] 0 if none did.
     pub fn stamp(&self) -> Epoch {
-        // Acquire: pairs with the Release in `change_in`, so that who sees an epoch sees that it was entered.
-        Epoch(self.stamp.load(Ordering::Acquire))
+        Epoch(self.stamp.get())
     }
 
     /// Changes the live value in an epoch, and says whether it is the first change in that epoch.
@@ -83,8 +81,7 @@ impl<T: Clone> Object<T> {
                 versions.sealed = Some((versions.stamp, versions.live.clone()));
             }
             versions.stamp = epoch;
-            // Release: pairs with the Acquire in `stamp`.
-            self.stamp.store(epoch.0, Ordering::Release);
+            self.stamp.set(epoch.0);
         }
         (change(&mut versions.live), is_first)
     }

@@ -15,8 +15,7 @@
 //! No locks; every word is an atomic. After a crash nothing of this remains: it is counted anew from the log.
 
 use jbd2::cost;
-use sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use sync::{CachePadded, Lanes};
+use sync::{Balance, CachePadded, Guarded, Hint, Lanes, OwnThread, Statistic};
 
 use crate::epoch::Epoch;
 use crate::options::JournalStatistics;
@@ -29,15 +28,15 @@ const LEASE_MOST: i64 = 1024;
 pub(crate) struct LogSpace {
     /// Blocks of the whole log.
     capacity: u32,
-    /// [atomic: Relaxed, exact; only moved between places that sum up to the capacity]
-    free: CachePadded<AtomicI64>,
-    /// Leased since the last seal. [atomic: Relaxed, a bound on what the epoch may use]
-    granted: CachePadded<AtomicI64>,
-    /// Someone makes room, and gets what there is. [atomic: Relaxed, hint]
-    pressed: CachePadded<AtomicBool>,
-    /// Blocks that there are not, lent to the steps of one transaction. [atomic: Relaxed, changed while one thread uses
+    /// [exact; only moved between places that sum up to the capacity]
+    free: CachePadded<Balance>,
+    /// Leased since the last seal. [a bound on what the epoch may use]
+    granted: CachePadded<Statistic<i64>>,
+    /// Someone makes room, and gets what there is.
+    pressed: CachePadded<Hint<bool>>,
+    /// Blocks that there are not, lent to the steps of one transaction. [changed while one thread uses
     /// the journal]
-    lent: AtomicI64,
+    lent: Guarded<i64>,
     lanes: Lanes<Lane>,
     /// Blocks that all threads' leases together may take. [const]
     leases_most: i64,
@@ -56,20 +55,20 @@ pub(crate) struct Sealed {
 
 #[derive(Default)]
 struct Lane {
-    /// Blocks the thread may promise without asking. [atomic: Relaxed; the thread and a recall]
-    lease: AtomicI64,
-    /// Blocks used by the thread's handles, by the epoch's parity. [atomic: Relaxed; the drain orders it]
-    used: [AtomicU64; 2],
+    /// Blocks the thread may promise without asking. [the thread and a recall]
+    lease: Balance,
+    /// Blocks used by the thread's handles, by the epoch's parity. [the drain orders it]
+    used: [Guarded<u64>; 2],
     /// Blocks changed and (upper half) blocks revoked by them, of which `used` is the cost, by the epoch's parity.
-    /// [atomic: Relaxed, the thread's alone until the drain]
-    did: [AtomicU64; 2],
-    /// The epoch of `charged`. [atomic: Relaxed, the thread's alone]
-    charged_in: AtomicU64,
+    /// [the thread's alone until the drain]
+    did: [Guarded<u64>; 2],
+    /// The epoch of `charged`. [the thread's alone]
+    charged_in: OwnThread<u64>,
     /// What the thread's handles counted blocks for in that epoch, the latest few.
-    /// [atomic: Relaxed, the thread's alone]
-    charged: [AtomicU64; CHARGED],
-    /// Whether one of the thread's handles mapped data, by the epoch's parity. [atomic: Relaxed; the drain orders it]
-    maps_data: [AtomicBool; 2],
+    /// [the thread's alone]
+    charged: [OwnThread<u64>; CHARGED],
+    /// Whether one of the thread's handles mapped data, by the epoch's parity. [the drain orders it]
+    maps_data: [Guarded<bool>; 2],
 }
 
 fn parity(epoch: Epoch) -> usize {
@@ -89,10 +88,10 @@ impl LogSpace {
         let transaction_most = (capacity / 4).min(most);
         LogSpace {
             capacity,
-            free: CachePadded::new(AtomicI64::new(capacity.into())),
-            granted: CachePadded::new(AtomicI64::new(0)),
-            pressed: CachePadded::new(AtomicBool::new(false)),
-            lent: AtomicI64::new(0),
+            free: CachePadded::new(Balance::new(capacity.into())),
+            granted: CachePadded::new(Statistic::new(0)),
+            pressed: CachePadded::new(Hint::new(false)),
+            lent: Guarded::new(0),
             lanes: Lanes::new(),
             // Where that is too little to be worth it, there is the exact counter alone.
             leases_most: i64::from(transaction_most) / 8,
@@ -115,14 +114,12 @@ impl LogSpace {
 
     /// Whether the running epoch may soon be as large as a transaction gets.
     pub(crate) fn is_commit_due(&self) -> bool {
-        // Relaxed: a hint.
-        self.granted.load(Ordering::Relaxed) * 2 > i64::from(self.transaction_most)
+        self.granted.get() * 2 > i64::from(self.transaction_most)
     }
 
     /// Blocks free for promises, leases aside.
     pub(crate) fn free(&self) -> i64 {
-        // Relaxed: a hint for the thread that decides about a checkpoint.
-        self.free.load(Ordering::Relaxed)
+        self.free.get()
     }
 
     /// As [`LogSpace::free`], with all leases taken back.
@@ -135,10 +132,8 @@ impl LogSpace {
     /// before it is written.
     pub(crate) fn lend(&self, blocks: u64) {
         let blocks = i64::try_from(blocks).unwrap_or(i64::MAX / 2);
-        // Relaxed: one thread uses the journal; pairs with the load in `refill`.
-        let before = self.lent.swap(blocks, Ordering::Relaxed);
-        // Relaxed: as in `recall`.
-        self.free.fetch_add(blocks - before, Ordering::Relaxed);
+        let before = self.lent.swap(blocks);
+        self.free.add(blocks - before);
     }
 
     /// What a thread's lease is filled up to: half of what the others leave, so that the first threads leave something
@@ -146,8 +141,8 @@ impl LogSpace {
     fn lease(&self) -> i64 {
         let mine = self.lanes.mine();
         let others = self.lanes.iter().filter(|lane| !std::ptr::eq(*lane, mine));
-        // Relaxed: a bound, met but for refills at the same moment.
-        let leased: i64 = others.map(|lane| lane.lease.load(Ordering::Relaxed)).sum();
+        // Refills at the same moment may exceed the bound.
+        let leased: i64 = others.map(|lane| lane.lease.get()).sum();
         let rest = self.leases_most.saturating_sub(leased).max(0);
         LEASE_MOST.min(rest / 2)
     }
@@ -155,10 +150,9 @@ impl LogSpace {
     /// Promises `blocks`; false when only a commit or a checkpoint could make room, or when the room is pressed.
     pub(crate) fn take(&self, blocks: u32, statistics: &JournalStatistics) -> bool {
         let want = i64::from(blocks);
-        // Relaxed: a hint; a thread that comes too early takes one more lease.
+        // A thread that does not see the pressure yet takes one more lease.
         subtract(&self.lanes.mine().lease, want)
-            || (!self.pressed.load(Ordering::Relaxed)
-                && self.refill(want, self.lease(), statistics))
+            || (!self.pressed.get() && self.refill(want, self.lease(), statistics))
     }
 
     /// As [`LogSpace::take`], for the one who presses.
@@ -169,29 +163,26 @@ impl LogSpace {
 
     /// Says that someone makes room, or no longer does.
     pub(crate) fn press(&self, pressed: bool) {
-        // Relaxed: as in `take`.
-        self.pressed.store(pressed, Ordering::Relaxed);
+        self.pressed.set(pressed);
     }
 
     /// Whether the running epoch used anything so far.
     pub(crate) fn is_used(&self, running: Epoch) -> bool {
-        // Relaxed: a hint for whether a commit would make room.
         self.lanes
             .iter()
-            .any(|lane| lane.used[parity(running)].load(Ordering::Relaxed) > 0)
+            .any(|lane| lane.used[parity(running)].get() > 0)
     }
 
     fn refill(&self, want: i64, lease: i64, statistics: &JournalStatistics) -> bool {
-        // Relaxed: a bound; the transaction is a quarter of the log, so one more lease a thread does not overflow it.
-        let granted = self.granted.load(Ordering::Relaxed);
-        // Relaxed: changed while one thread uses the journal; pairs with the swap in `lend`.
-        let lent = self.lent.load(Ordering::Relaxed);
+        // A transaction is a quarter of the log, so one more lease a thread does not overflow it.
+        let granted = self.granted.get();
+        let lent = self.lent.get();
         if granted + want > i64::from(self.transaction_most) + lent {
             return false;
         }
         let mine = &self.lanes.mine().lease;
-        // Relaxed: only a recall makes it less meanwhile; then there is more in it than was meant.
-        let with_lease = want + (lease - mine.load(Ordering::Relaxed)).max(0);
+        // Only a recall makes the lease smaller meanwhile; then it holds more afterwards than was meant.
+        let with_lease = want + (lease - mine.get()).max(0);
         let given = if subtract(&self.free, with_lease) {
             with_lease
         } else if subtract(&self.free, want) {
@@ -203,10 +194,8 @@ impl LogSpace {
             }
             want
         };
-        // Relaxed: as above.
-        self.granted.fetch_add(given, Ordering::Relaxed);
-        // Relaxed: the promise itself synchronises nothing.
-        mine.fetch_add(given - want, Ordering::Relaxed);
+        self.granted.add(given);
+        mine.add(given - want);
         true
     }
 
@@ -214,47 +203,38 @@ impl LogSpace {
     fn recall(&self, statistics: &JournalStatistics) {
         statistics.lease_recalls.add(1);
         for lane in self.lanes.iter() {
-            // Relaxed: blocks move from one counter to another; each is in exactly one of them.
-            let leased = lane.lease.swap(0, Ordering::Relaxed);
-            // Relaxed: blocks move from one counter to another; each is in exactly one of them.
-            self.free.fetch_add(leased, Ordering::Relaxed);
+            let leased = lane.lease.swap(0);
+            self.free.add(leased);
         }
     }
 
     /// Gives an unused promise back to the thread's lease.
     pub(crate) fn give_back(&self, blocks: u32) {
         let lane = self.lanes.mine();
-        // Relaxed: as in `recall`.
-        let leased = lane.lease.fetch_add(i64::from(blocks), Ordering::Relaxed) + i64::from(blocks);
+        let leased = lane.lease.add(i64::from(blocks)) + i64::from(blocks);
         let most = LEASE_MOST.min(self.leases_most / 2);
         if leased > 2 * most && subtract(&lane.lease, leased - most) {
-            // Relaxed: as in `recall`.
-            self.free.fetch_add(leased - most, Ordering::Relaxed);
+            self.free.add(leased - most);
         }
     }
 
     /// Notes that the calling thread's handles count blocks for `what` (not 0) in this epoch; whether they do already.
     pub(crate) fn is_charged(&self, epoch: Epoch, what: u64) -> bool {
         let lane = self.lanes.mine();
-        // Relaxed: this thread's own words.
-        if lane.charged_in.load(Ordering::Relaxed) != epoch.0 {
-            // Relaxed: this thread's own words.
-            lane.charged_in.store(epoch.0, Ordering::Relaxed);
+        if lane.charged_in.get() != epoch.0 {
+            lane.charged_in.set(epoch.0);
             for charged in &lane.charged {
-                // Relaxed: this thread's own words.
-                charged.store(0, Ordering::Relaxed);
+                charged.set(0);
             }
         }
-        // Relaxed: this thread's own words.
-        let is = |charged: &AtomicU64| charged.load(Ordering::Relaxed) == what;
+        let is = |charged: &OwnThread<u64>| charged.get() == what;
         if lane.charged.iter().any(is) {
             return true;
         }
         // The oldest goes: it is counted once more if it comes again.
         let mut before = what;
         for charged in &lane.charged {
-            // Relaxed: this thread's own words.
-            before = charged.swap(before, Ordering::Relaxed);
+            before = charged.swap(before);
         }
         false
     }
@@ -268,56 +248,43 @@ impl LogSpace {
         let mut used = 0;
         if did != (0, 0) {
             let counts = &lane.did[parity(epoch)];
-            // Relaxed: this thread alone changes it while its handle keeps the epoch from being drained.
-            let before = counts.load(Ordering::Relaxed);
+            let before = counts.get();
             let after = before + (u64::from(did.1) << 32 | u64::from(did.0));
-            // Relaxed: as above.
-            counts.store(after, Ordering::Relaxed);
+            counts.set(after);
             used = (cost_of(after) - cost_of(before)).min(asked);
-            // Relaxed: read after the drain, which orders it.
-            lane.used[parity(epoch)].fetch_add(used.into(), Ordering::Relaxed);
+            lane.used[parity(epoch)].add(used.into());
         }
         if maps_data {
-            // Relaxed: as above.
-            lane.maps_data[parity(epoch)].store(true, Ordering::Relaxed);
+            lane.maps_data[parity(epoch)].set(true);
         }
         self.give_back(asked - used);
     }
 
     /// What the handles of a sealed epoch did. For the committer, after the drain, once.
     pub(crate) fn seal(&self, sealed: Epoch) -> Sealed {
-        // Relaxed: a bound for the next epoch.
-        self.granted.store(0, Ordering::Relaxed);
+        self.granted.set(0);
         let mut did = Sealed {
             blocks: 0,
             maps_data: false,
         };
         for lane in self.lanes.iter() {
-            // Relaxed: the drain ordered the additions before this.
-            did.blocks += lane.used[parity(sealed)].swap(0, Ordering::Relaxed);
-            // Relaxed: as above.
-            lane.did[parity(sealed)].store(0, Ordering::Relaxed);
-            // Relaxed: as above.
-            did.maps_data |= lane.maps_data[parity(sealed)].swap(false, Ordering::Relaxed);
+            did.blocks += lane.used[parity(sealed)].swap(0);
+            lane.did[parity(sealed)].set(0);
+            did.maps_data |= lane.maps_data[parity(sealed)].swap(false);
         }
         did
     }
 
     /// Blocks are free again: used less than promised, or left behind by the tail.
     pub(crate) fn release(&self, blocks: u64) {
-        // Relaxed: as in `recall`.
-        self.free
-            .fetch_add(i64::try_from(blocks).unwrap_or(0), Ordering::Relaxed);
+        self.free.add(i64::try_from(blocks).unwrap_or(0));
     }
 }
 
 /// Subtracts if enough is there.
-fn subtract(counter: &AtomicI64, amount: i64) -> bool {
-    // Relaxed: the number itself is all that matters.
+fn subtract(counter: &Balance, amount: i64) -> bool {
     counter
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |have| {
-            (have >= amount).then_some(have - amount)
-        })
+        .update(|have| (have >= amount).then_some(have - amount))
         .is_ok()
 }
 
@@ -383,12 +350,7 @@ mod tests {
                 });
             }
         });
-        let leased: i64 = space
-            .lanes
-            .iter()
-            // Relaxed: the threads have ended.
-            .map(|lane| lane.lease.load(Ordering::Relaxed))
-            .sum();
+        let leased: i64 = space.lanes.iter().map(|lane| lane.lease.get()).sum();
         assert!(leased <= 2 * space.leases_most, "{leased}");
     }
 

@@ -7,8 +7,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use ondisk::{FsBlock, Tid};
-use sync::atomic::{AtomicU64, Ordering};
-use sync::{Arc, CachePadded, Condvar, Mutex, Rank};
+use sync::{Arc, CachePadded, Condvar, Hint, Mutex, Rank};
 
 /// A block with a copy in the log.
 struct Copy {
@@ -54,8 +53,8 @@ pub(crate) struct CopyTables {
     /// [journal lists]
     lists: Mutex<Lists>,
     landed: Condvar,
-    /// The lists' own count once more, for those who only ask for it. [atomic: Relaxed, hint; written under the lists]
-    image_bytes: CachePadded<AtomicU64>,
+    /// The lists' own count once more, for those who only ask for it. [written under the lists]
+    image_bytes: CachePadded<Hint<u64>>,
 }
 
 impl CopyTables {
@@ -63,20 +62,18 @@ impl CopyTables {
         CopyTables {
             lists: Mutex::new(Rank::JournalLists, Lists::default()),
             landed: Condvar::new(),
-            image_bytes: CachePadded::new(AtomicU64::new(0)),
+            image_bytes: CachePadded::new(Hint::new(0)),
         }
     }
 
     /// Bytes of images kept for the checkpoint.
     pub(crate) fn image_bytes(&self) -> u64 {
-        // Relaxed: a hint.
-        self.image_bytes.load(Ordering::Relaxed)
+        self.image_bytes.get()
     }
 
     /// Says what the lists count.
     fn publish(&self, lists: &Lists) {
-        // Relaxed: a hint; pairs with the load in `image_bytes`.
-        self.image_bytes.store(lists.image_bytes, Ordering::Relaxed);
+        self.image_bytes.set(lists.image_bytes);
     }
 
     /// Whether the log holds nothing.

@@ -17,8 +17,7 @@
 //! is written behind it.
 
 use ondisk::{Corrupt, Ino, Tid};
-use sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use sync::{Condvar, Counter, Lanes, Mutex, Rank, RwLock};
+use sync::{Condvar, Counter, Guarded, Hint, Lanes, Mutex, Rank, RwLock, Stamp};
 
 use crate::item::{Batch, BatchRanges, Item, ItemPart, Key, Logged, NameItem, RANGES_ROOM, Range};
 use crate::records::BatchRecords;
@@ -139,30 +138,30 @@ pub struct FsyncLog {
     tree: LogTree<Key, Item>,
     /// Shared by threads that add; exclusive for the thread that encodes. What it holds: the running batch. [log batch]
     running: RwLock<Batch>,
-    /// The running batch shows data that may not be durable. [atomic: Relaxed, set with `running` shared, taken with it
+    /// The running batch shows data that may not be durable. [set with `running` shared, taken with it
     /// alone]
-    shows_data: AtomicBool,
-    /// Closures in the running batch and the threads that joined it. [atomic: Relaxed, hint; set to 0 with `running`
+    shows_data: Guarded<bool>,
+    /// Closures in the running batch and the threads that joined it. [set to 0 with `running`
     /// alone]
-    members: AtomicU64,
-    /// Threads that joined it without a closure. [atomic: Relaxed, added to with `running` shared, set to 0 with it
+    members: Hint<u64>,
+    /// Threads that joined it without a closure. [added to with `running` shared, set to 0 with it
     /// alone]
-    joined: AtomicU64,
-    /// How many members a leader waits for; most of the time nobody does. [atomic: Relaxed, hint]
-    awaited: AtomicU64,
+    joined: Guarded<u64>,
+    /// How many members a leader waits for; most of the time nobody does.
+    awaited: Hint<u64>,
     /// What it waits under. [leaf]
     gathering: Mutex<()>,
     arrived: Condvar,
-    /// A closure is there in part. [atomic: Relaxed, written with `running` shared, never taken back]
-    is_broken: AtomicBool,
+    /// A closure is there in part. [written with `running` shared, never taken back]
+    is_broken: Guarded<bool>,
     /// Keys that each thread put into the running batch. [epoch list]
     touched: Lanes<Touched>,
     /// The last batch on disk. [atomic: written by the leader]
-    synced: AtomicU64,
+    synced: Stamp,
     /// The last batch whose members' data are durable. [atomic: written by the leader]
-    flushed: AtomicU64,
-    /// The last step took so long that a leader waits for company. [atomic: Relaxed, hint]
-    is_slow: AtomicBool,
+    flushed: Stamp,
+    /// The last step took so long that a leader waits for company.
+    is_slow: Hint<bool>,
     /// [log leader]
     leader: Mutex<Leader>,
     changed: Condvar,
@@ -186,17 +185,17 @@ impl FsyncLog {
             update,
             tree: LogTree::new(NODE_BYTES),
             running: RwLock::new(Rank::LogBatch, Batch(1)),
-            shows_data: AtomicBool::new(false),
-            members: AtomicU64::new(0),
-            joined: AtomicU64::new(0),
-            awaited: AtomicU64::new(u64::MAX),
+            shows_data: Guarded::new(false),
+            members: Hint::new(0),
+            joined: Guarded::new(0),
+            awaited: Hint::new(u64::MAX),
             gathering: Mutex::new(Rank::Leaf, ()),
             arrived: Condvar::new(),
-            is_broken: AtomicBool::new(false),
+            is_broken: Guarded::new(false),
             touched: Lanes::new(),
-            synced: AtomicU64::new(0),
-            flushed: AtomicU64::new(0),
-            is_slow: AtomicBool::new(false),
+            synced: Stamp::new(0),
+            flushed: Stamp::new(0),
+            is_slow: Hint::new(false),
             leader: Mutex::new(Rank::LogLeader, Leader::default()),
             changed: Condvar::new(),
         }
@@ -227,8 +226,7 @@ impl FsyncLog {
         for inode in &closure.inodes {
             self.add_inode(inode, batch, statistics, &mut keys);
             if inode.shows_data || !inode.ranges.is_empty() {
-                // Relaxed: the lock on the running batch orders it.
-                self.shows_data.store(true, Ordering::Relaxed);
+                self.shows_data.set(true);
             }
         }
         for name in &closure.names {
@@ -237,8 +235,7 @@ impl FsyncLog {
         self.touched.mine().0.lock().append(&mut keys);
         let members = self.count_in();
         if !is_whole {
-            // Relaxed: the lock on the running batch orders it before the look in `end_batch`.
-            self.is_broken.store(true, Ordering::Relaxed);
+            self.is_broken.set(true);
         }
         // Not before: from here on the batch may be encoded.
         drop(running);
@@ -253,8 +250,7 @@ impl FsyncLog {
     /// beside it.
     #[must_use]
     pub fn gathers(&self) -> bool {
-        // Relaxed: a hint; both ways are right.
-        self.is_slow.load(Ordering::Relaxed)
+        self.is_slow.get()
     }
 
     /// Takes part in the running batch with nothing to log: the data that the caller wrote before are durable when that
@@ -262,8 +258,7 @@ impl FsyncLog {
     pub fn join(&self) -> Batch {
         let running = self.running.read();
         let batch = *running;
-        // Relaxed: the lock on the running batch orders it before the look in `end_batch`.
-        self.joined.fetch_add(1, Ordering::Relaxed);
+        self.joined.add(1);
         let members = self.count_in();
         drop(running);
         self.tell_leader(members);
@@ -272,14 +267,12 @@ impl FsyncLog {
 
     /// One more waits for the running batch, which the caller shares; how many do.
     fn count_in(&self) -> u64 {
-        // Relaxed: a hint for `wait_for_members`.
-        self.members.fetch_add(1, Ordering::Relaxed) + 1
+        self.members.add(1) + 1
     }
 
     /// Wakes the leader that waits for this number.
     fn tell_leader(&self, members: u64) {
-        // Relaxed: a hint for `wait_for_members`.
-        if members >= self.awaited.load(Ordering::Relaxed) {
+        if members >= self.awaited.get() {
             // The leader is waiting, or not yet: then it looks once more.
             drop(self.gathering.lock());
             self.arrived.notify_all();

@@ -15,8 +15,7 @@
 //! the tree lives as long as one transaction. All nodes have rank [`Rank::LogTree`], keyed by their height. Nothing
 //! here is on disk; a crash forgets the tree.
 
-use sync::atomic::{AtomicU64, Ordering};
-use sync::{Arc, Counter, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use sync::{Arc, Counter, Hint, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// No tree is higher: with the smallest nodes this holds more than memory does.
 const LEVELS_MAX: u64 = 64;
@@ -50,8 +49,8 @@ pub struct TreeCounters {
 pub struct LogTree<K, V> {
     /// Holds the root as its only child.
     anchor: Node<K, V>,
-    /// The root's level. [atomic: Relaxed, hint; written with the anchor locked]
-    height: AtomicU64,
+    /// The root's level. [written with the anchor locked]
+    height: Hint<u64>,
     /// Bytes of a node. [const]
     node_bytes: usize,
     counters: TreeCounters,
@@ -206,7 +205,7 @@ impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
         let root = Arc::new(Node::new(0, Body::Leaf(Vec::new())));
         LogTree {
             anchor: Node::new(LEVELS_MAX, Body::Inner(vec![(K::default(), root)])),
-            height: AtomicU64::new(0),
+            height: Hint::new(0),
             node_bytes,
             counters: TreeCounters::default(),
         }
@@ -236,8 +235,8 @@ impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
     pub fn insert(&self, key: K, value: V, merge: impl FnOnce(&mut V, V)) -> bool {
         let (mut level, mut value, mut merge) = (1, value, Some(merge));
         loop {
-            // Relaxed: a hint; if the root split since, one node more is locked exclusively than need be.
-            let above = match self.height.load(Ordering::Relaxed) < level {
+            // If the root split since, one node more is locked exclusively than needed.
+            let above = match self.height.get() < level {
                 true => self.lock_exclusive(&self.anchor),
                 false => Above::Shared(self.anchor.body.read()),
             };
@@ -340,8 +339,7 @@ impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
         // The anchor keeps one child: a new root over both.
         let both = vec![(children[place].0, Arc::clone(child)), (least, upper)];
         children[place].1 = Arc::new(Node::new(child.level + 1, Body::Inner(both)));
-        // Relaxed: a hint.
-        self.height.store(child.level + 1, Ordering::Relaxed);
+        self.height.set(child.level + 1);
     }
 
     /// Gives up an item; whether it was there. Its leaf alone is locked for writing.

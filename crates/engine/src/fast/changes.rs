@@ -11,8 +11,7 @@ use hashbrown::HashMap;
 use logtree::Batch;
 use logtree::closure::{Changes, Members, NAMES_MAX, NamePlace};
 use ondisk::Ino;
-use sync::atomic::{AtomicU64, Ordering};
-use sync::{CachePadded, Mutex, Rank};
+use sync::{CachePadded, Mutex, Rank, Statistic};
 
 use super::budget::{Budget, Cost};
 use super::room::{Leaf, Placed};
@@ -105,8 +104,8 @@ pub(crate) enum UnloggedNames {
 pub(crate) struct EpochChanges {
     /// By inode number; names by the number of their directory. [log changes]
     shards: Box<[CachePadded<Mutex<Shard>>]>,
-    /// Number of changed names and inodes. [atomic: Relaxed, hint]
-    noted: AtomicU64,
+    /// Number of changed names and inodes.
+    noted: Statistic,
     /// The cost of replaying the epoch's log.
     budget: Budget,
 }
@@ -116,7 +115,7 @@ impl EpochChanges {
         let shard = || CachePadded::new(Mutex::new(Rank::LogChanges, Shard::default()));
         EpochChanges {
             shards: (0..SHARDS).map(|_| shard()).collect(),
-            noted: AtomicU64::new(0),
+            noted: Statistic::new(0),
             budget: Budget::new(),
         }
     }
@@ -126,22 +125,20 @@ impl EpochChanges {
     }
 
     fn note(&self) {
-        // Relaxed: a bound, which may be exceeded by a few.
-        self.noted.fetch_add(1, Ordering::Relaxed);
+        self.noted.add(1);
     }
 
     /// Whether changes may be missing because there were too many.
     pub(crate) fn has_too_many(&self) -> bool {
-        // Relaxed: a bound, as in `note`. Each thread sees its own increments.
-        self.noted.load(Ordering::Relaxed) >= NOTED_MAX
+        self.noted.get() >= NOTED_MAX
     }
 
     pub(super) fn clear(&self) {
         for shard in &self.shards {
             *shard.lock() = Shard::default();
         }
-        // Relaxed: no thread notes changes in a sealed epoch.
-        self.noted.store(0, Ordering::Relaxed);
+        // No thread notes changes in a sealed epoch.
+        self.noted.set(0);
         self.budget.renew();
     }
 

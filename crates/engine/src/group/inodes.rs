@@ -15,8 +15,7 @@
 use std::collections::BTreeMap;
 
 use ondisk::{Geometry, Group, Ino};
-use sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use sync::{Counter, Lanes, Mutex, OnceLock, Rank};
+use sync::{Counter, Guarded, Hint, Lanes, Mutex, OnceLock, OwnThread, Rank};
 
 use super::space::ExactSum;
 use crate::error::Error;
@@ -31,7 +30,7 @@ const RECENT: usize = 4;
 /// New directories that a thread made: the group, and 1, in the upper half, how many in the lower; 0 for none. [atomic:
 /// Relaxed, hint; written by the lane's thread]
 #[derive(Default)]
-struct Recent([AtomicU64; RECENT]);
+struct Recent([OwnThread<u64>; RECENT]);
 
 /// What a group's descriptor says, read once.
 #[derive(Clone, Copy, Default, Debug)]
@@ -64,11 +63,11 @@ pub(crate) struct InodeCounters {
 pub(crate) struct InodeNumbers {
     /// What each descriptor said is free, until its bitmap is there; 0 for a group whose bitmap can't be used. [atomic:
     /// Relaxed, hint; written under `loading`]
-    said: Box<[AtomicU32]>,
+    said: Box<[Guarded<u32>]>,
     /// Bitmaps, once they were needed; they stay. [group]
     bits: Box<[OnceLock<Box<InodeBits>>]>,
-    /// Directories of each group, but for those in `recent`. [atomic: Relaxed, hint]
-    directories: Box<[AtomicI32]>,
+    /// Directories of each group, but for those in `recent`.
+    directories: Box<[Hint<i32>]>,
     /// Those that threads made last.
     recent: Lanes<Recent>,
     /// Who puts a bitmap there, or does without. [group]
@@ -88,17 +87,14 @@ impl InodeNumbers {
     /// Of groups of which this was said; all of them together have so many inodes.
     pub(crate) fn new(said: &[DescriptorInodes], inodes: u32) -> InodeNumbers {
         // At most 2^19 inodes a group.
-        let directories = |said: &DescriptorInodes| AtomicI32::new(said.directories as i32);
+        let directories = |said: &DescriptorInodes| Hint::new(said.directories as i32);
         InodeNumbers {
             space: ExactSum::new(
                 said.iter().map(|said| u64::from(said.inodes)).sum(),
                 floor_of(inodes),
             ),
             bits: said.iter().map(|_| OnceLock::new()).collect(),
-            said: said
-                .iter()
-                .map(|said| AtomicU32::new(said.inodes))
-                .collect(),
+            said: said.iter().map(|said| Guarded::new(said.inodes)).collect(),
             directories: said.iter().map(directories).collect(),
             recent: Lanes::new(),
             loading: Mutex::new(Rank::Group, ()),
@@ -131,8 +127,7 @@ impl InodeNumbers {
             return Ok(bits);
         }
         let bits = read?;
-        // Relaxed: changed under the lock only.
-        let said = self.said[group.0 as usize].load(Ordering::Relaxed);
+        let said = self.said[group.0 as usize].get();
         self.space.add(i64::from(bits.free()) - i64::from(said));
         Ok(place.get_or_init(|| Box::new(bits)))
     }
@@ -141,11 +136,7 @@ impl InodeNumbers {
     pub(crate) fn free(&self, group: Group) -> u32 {
         match self.loaded(group) {
             Some(bits) => bits.free(),
-            None => self
-                .said
-                .get(group.0 as usize)
-                // Relaxed: a hint.
-                .map_or(0, |said| said.load(Ordering::Relaxed)),
+            None => self.said.get(group.0 as usize).map_or(0, |said| said.get()),
         }
     }
 
@@ -153,35 +144,27 @@ impl InodeNumbers {
     pub(crate) fn count_directory(&self, group: Group) {
         let recent = &self.recent.mine().0;
         let named = u64::from(group.0) + 1;
-        // Relaxed: the thread's own; here and below.
-        let of = |slot: &AtomicU64| slot.load(Ordering::Relaxed);
+        let of = |slot: &OwnThread<u64>| slot.get();
         let same = recent.iter().find(|slot| of(slot) >> 32 == named);
         if let Some(slot) = same.or_else(|| recent.iter().find(|slot| of(slot) == 0)) {
-            // Relaxed: as above.
-            slot.store(
-                (named << 32) + (of(slot) as u32 as u64) + 1,
-                Ordering::Relaxed,
-            );
+            slot.set((named << 32) + (of(slot) as u32 as u64) + 1);
             return;
         }
         for slot in recent {
-            // Relaxed: as above.
-            let before = slot.swap(0, Ordering::Relaxed);
+            let before = slot.swap(0);
             // Both halves fit.
             if let Some(group) = ((before >> 32) as u32).checked_sub(1) {
                 self.count_directories(Group(group), before as u32 as i32);
             }
         }
-        // Relaxed: as above.
-        recent[0].store((named << 32) + 1, Ordering::Relaxed);
+        recent[0].set((named << 32) + 1);
     }
 
     /// The new directories that [`InodeNumbers::directories`] leaves out.
     pub(crate) fn recent_directories(&self) -> BTreeMap<Group, u32> {
         let mut recent = BTreeMap::new();
         for slot in self.recent.iter().flat_map(|lane| &lane.0) {
-            // Relaxed: a hint.
-            let slot = slot.load(Ordering::Relaxed);
+            let slot = slot.get();
             // Both halves fit.
             if let Some(group) = ((slot >> 32) as u32).checked_sub(1) {
                 *recent.entry(Group(group)).or_insert(0) += slot as u32;
@@ -193,16 +176,14 @@ impl InodeNumbers {
     /// Directories of a group, but for the newest ones. A hint.
     pub(crate) fn directories(&self, group: Group) -> u32 {
         let count = self.directories.get(group.0 as usize);
-        // Relaxed: a hint.
-        let count = count.map_or(0, |count| count.load(Ordering::Relaxed));
+        let count = count.map_or(0, |count| count.get());
         u32::try_from(count).unwrap_or(0)
     }
 
     /// There are so many more directories in a group, or (negative) fewer.
     pub(crate) fn count_directories(&self, group: Group, more: i32) {
         if let Some(count) = self.directories.get(group.0 as usize) {
-            // Relaxed: a hint.
-            count.fetch_add(more, Ordering::Relaxed);
+            count.add(more);
         }
     }
 
@@ -213,8 +194,8 @@ impl InodeNumbers {
         if self.loaded(group).is_some() {
             return false;
         }
-        // Relaxed: whoever swaps the count out takes it off the sum.
-        let said = self.said[group.0 as usize].swap(0, Ordering::Relaxed);
+        // The thread that swaps the count out takes it off the sum.
+        let said = self.said[group.0 as usize].swap(0);
         self.space.add(-i64::from(said));
         said > 0
     }

@@ -13,8 +13,7 @@
 use std::collections::VecDeque;
 
 use ondisk::{Corrupt, Group};
-use sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use sync::{CachePadded, Counter, Mutex, MutexGuard, Rank};
+use sync::{CachePadded, Counter, Hint, Mutex, MutexGuard, Rank};
 
 use super::bits::Bits;
 use super::scan::ScanPurpose;
@@ -29,16 +28,16 @@ const ROUNDS: usize = 2;
 
 /// What is kept of one group.
 pub(super) struct Kept {
-    /// Blocks that can be had: as the descriptor says until the bitmap was read. [atomic: Relaxed, hint; group]
-    pub(super) free_blocks: AtomicU32,
-    /// A bound on runs of them. [atomic: Relaxed, hint; group]
-    longest: AtomicU32,
-    /// The order of the largest free chunk plus one; 0 without any. [atomic: Relaxed, hint; group]
-    largest: AtomicU32,
-    /// The order of the average run plus one; 0 without any. [atomic: Relaxed, hint; group]
-    average: AtomicU32,
-    /// Whether the blocks were used since someone last looked for those to let go of. [atomic: Relaxed, hint]
-    is_used: AtomicBool,
+    /// Blocks that can be had: as the descriptor says until the bitmap was read. [group]
+    pub(super) free_blocks: Hint<u32>,
+    /// A bound on runs of them. [group]
+    longest: Hint<u32>,
+    /// The order of the largest free chunk plus one; 0 without any. [group]
+    largest: Hint<u32>,
+    /// The order of the average run plus one; 0 without any. [group]
+    average: Hint<u32>,
+    /// Whether the blocks were used since someone last looked for those to let go of.
+    is_used: Hint<bool>,
     /// [group]
     slot: Mutex<Slot>,
 }
@@ -58,8 +57,8 @@ struct Slot {
 pub(super) struct Loaded {
     /// In the order in which they were loaded or looked at last. [leaf]
     queue: Mutex<VecDeque<Group>>,
-    /// How many there are. [atomic: Relaxed, written under the queue]
-    count: CachePadded<AtomicU32>,
+    /// How many there are. [written under the queue]
+    count: CachePadded<Hint<u32>>,
     /// More are let go of. [const]
     most: u32,
     pub(super) loads: Counter,
@@ -97,14 +96,13 @@ impl Loaded {
     }
 
     fn say(&self, queue: &VecDeque<Group>) {
-        // Relaxed: a hint for who asks whether there are too many; there are at most 2^20 groups.
-        self.count.store(queue.len() as u32, Ordering::Relaxed);
+        // There are at most 2^20 groups.
+        self.count.set(queue.len() as u32);
     }
 
     /// How many groups' blocks are in memory.
     pub(super) fn count(&self) -> u32 {
-        // Relaxed: as in `say`.
-        self.count.load(Ordering::Relaxed)
+        self.count.get()
     }
 }
 
@@ -120,11 +118,11 @@ impl Kept {
         let free = said.blocks;
         let order = u32::from(order_byte(free));
         Kept {
-            free_blocks: AtomicU32::new(free),
-            longest: AtomicU32::new(free),
-            largest: AtomicU32::new(order),
-            average: AtomicU32::new(order),
-            is_used: AtomicBool::new(false),
+            free_blocks: Hint::new(free),
+            longest: Hint::new(free),
+            largest: Hint::new(order),
+            average: Hint::new(order),
+            is_used: Hint::new(false),
             slot: Mutex::new(
                 Rank::Group,
                 Slot {
@@ -141,14 +139,12 @@ impl Kept {
         order_byte(free)
     }
 
-    fn get(of: &AtomicU32) -> u32 {
-        // Relaxed: a hint; who acts on it looks again under the lock.
-        of.load(Ordering::Relaxed)
+    fn get(of: &Hint<u32>) -> u32 {
+        of.get()
     }
 
-    fn set(of: &AtomicU32, value: u32) {
-        // Relaxed: as in `get`.
-        of.store(value, Ordering::Relaxed);
+    fn set(of: &Hint<u32>, value: u32) {
+        of.set(value);
     }
 }
 
@@ -244,11 +240,7 @@ impl Groups {
         Kept::set(&kept.free_blocks, free);
         Kept::set(&kept.longest, longest);
         self.say_orders(group, largest, average);
-        // Relaxed: a hint; looked at first, so that it is written once.
-        if !kept.is_used.load(Ordering::Relaxed) {
-            // Relaxed: as above.
-            kept.is_used.store(true, Ordering::Relaxed);
-        }
+        kept.is_used.set_if_new(true);
     }
 
     fn say_orders(&self, group: Group, largest: u8, average: u8) {
@@ -320,8 +312,7 @@ impl Groups {
     /// Lets go of a group's blocks, unless they were used lately, or something of them is outstanding.
     fn evict(&self, group: Group) -> bool {
         let kept = &self.kept[group.0 as usize];
-        // Relaxed: a hint.
-        if kept.is_used.swap(false, Ordering::Relaxed) {
+        if kept.is_used.swap(false) {
             return false;
         }
         let Some(mut slot) = kept.slot.try_lock() else {

@@ -10,8 +10,7 @@
 //! as many clear bits. Locks: a thread's own lane, for a few instructions; others take it only to draw leases back and
 //! to read the sum. [`Rank::Scarcity`] is held by who draws them back. Nothing of it is on disk.
 
-use sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use sync::{CachePadded, Counter, Lanes, Mutex, Rank};
+use sync::{Balance, CachePadded, Counter, Guarded, Lanes, Mutex, Rank, Statistic};
 
 /// The most that a lease holds, unless single shares are large.
 const LEASE: i64 = 1024;
@@ -24,15 +23,14 @@ const PLENTY: i64 = 4 * LEASE;
 
 /// The sum; see the module.
 pub(crate) struct ExactSum {
-    /// Free, in no lease, and nobody's share. Below 0 only where descriptors promised more than bitmaps hold. [atomic:
-    /// Relaxed, exact]
-    free: CachePadded<AtomicI64>,
-    /// There are no leases. [atomic: Relaxed; written under scarcity, read under a lane's lock]
-    is_scarce: CachePadded<AtomicBool>,
+    /// Free, in no lease, and nobody's share. Below 0 only where descriptors promised more than bitmaps hold.
+    free: CachePadded<Balance>,
+    /// There are no leases. [written under scarcity, read under a lane's lock]
+    is_scarce: CachePadded<Guarded<bool>>,
     /// Held to draw leases back and to let them begin again. [scarcity]
     scarcity: Mutex<()>,
-    /// Of all that was freed by epochs, what is durable. [atomic: Relaxed, written by the committer]
-    durable: CachePadded<AtomicU64>,
+    /// Of all that was freed by epochs, what is durable. [written by the committer]
+    durable: CachePadded<Statistic>,
     lanes: Lanes<Lane>,
     /// What may be left to others, at most: leases are drawn from what is beyond. [const]
     floor: i64,
@@ -44,18 +42,18 @@ pub(crate) struct ExactSum {
 struct Lane {
     /// Free, and this thread's to give. [leaf]
     lease: Mutex<i64>,
-    /// Freed by epochs that were not durable then. [atomic: Relaxed, written by this thread]
-    freed: AtomicU64,
-    /// How often there was no share for this thread. [atomic: Relaxed, written by this thread]
-    refused: AtomicU64,
+    /// Freed by epochs that were not durable then. [written by this thread]
+    freed: Statistic,
+    /// How often there was no share for this thread. [written by this thread]
+    refused: Statistic,
 }
 
 impl Default for Lane {
     fn default() -> Lane {
         Lane {
             lease: Mutex::new(Rank::Leaf, 0),
-            freed: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+            freed: Statistic::new(0),
+            refused: Statistic::new(0),
         }
     }
 }
@@ -65,8 +63,8 @@ impl ExactSum {
     pub(crate) fn new(free: u64, floor: u64) -> ExactSum {
         let (free, floor) = (bounded(free), bounded(floor));
         ExactSum {
-            free: CachePadded::new(AtomicI64::new(free)),
-            is_scarce: CachePadded::new(AtomicBool::new(free.saturating_sub(floor) < PLENTY)),
+            free: CachePadded::new(Balance::new(free)),
+            is_scarce: CachePadded::new(Guarded::new(free.saturating_sub(floor) < PLENTY)),
             scarcity: Mutex::new(Rank::Scarcity, ()),
             durable: CachePadded::default(),
             lanes: Lanes::new(),
@@ -82,8 +80,7 @@ impl ExactSum {
         if floor <= self.floor && self.share_of_lease(want.into()) {
             return want;
         }
-        // Relaxed: looked at again under the lock.
-        let is_scarce = self.is_scarce.load(Ordering::Relaxed);
+        let is_scarce = self.is_scarce.get();
         // Below the floor of all, there must be no leases.
         let least = if is_scarce {
             floor
@@ -97,28 +94,24 @@ impl ExactSum {
         let _still = self.scarcity.lock();
         self.end_leases();
         let rest = self.share_of_sum(want - share, floor);
-        // Relaxed: as in `share_of_lease`.
-        let beyond = self.free.load(Ordering::Relaxed).saturating_sub(self.floor);
-        // Relaxed: as in `add`.
-        self.is_scarce.store(beyond < PLENTY, Ordering::Relaxed);
+        let beyond = self.free.get().saturating_sub(self.floor);
+        self.is_scarce.set(beyond < PLENTY);
         if share + rest == 0 {
-            // Relaxed: the thread's own number.
-            self.lanes.mine().refused.fetch_add(1, Ordering::Relaxed);
+            self.lanes.mine().refused.add(1);
         }
         share + rest
     }
 
     /// How often there was no share for the calling thread.
     pub(crate) fn refusals(&self) -> u64 {
-        // Relaxed: the thread's own number.
-        self.lanes.mine().refused.load(Ordering::Relaxed)
+        self.lanes.mine().refused.get()
     }
 
     /// Takes a share out of the thread's lease, which is drawn first if need be; whether there was one.
     fn share_of_lease(&self, want: i64) -> bool {
         let mut lease = self.lanes.mine().lease.lock();
-        // Relaxed: pairs with the store in `end_leases`, which then waits for this lane.
-        if self.is_scarce.load(Ordering::Relaxed) {
+        // `end_leases` sets it and then waits for this lane.
+        if self.is_scarce.get() {
             return false;
         }
         if *lease < want {
@@ -128,10 +121,7 @@ impl ExactSum {
                 drawn = (SHARES * want).max(LEASE).min(part);
                 (drawn >= want).then_some(free - drawn)
             };
-            // Relaxed: the number is all that matters; bits have their group's lock.
-            let done = self
-                .free
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, draw);
+            let done = self.free.update(draw);
             if done.is_err() {
                 return false;
             }
@@ -146,24 +136,20 @@ impl ExactSum {
     fn share_of_sum(&self, want: u32, floor: i64) -> u32 {
         let share = |free: i64| i64::from(want).min(free.saturating_sub(floor)).max(0);
         let take = |free| Some(free - share(free)).filter(|left| *left < free);
-        // Relaxed: as in `share_of_lease`.
-        let before = self
-            .free
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let before = self.free.update(take);
         // At most `want`.
         before.map_or(0, |free| share(free) as u32)
     }
 
     /// All leases go back, and no new one is drawn. Scarcity is held.
     fn end_leases(&self) {
-        // Relaxed: lanes are locked after this, and who draws a lease looks under its lane's lock.
-        self.is_scarce.store(true, Ordering::Relaxed);
+        // Lanes are locked after this, and a thread that draws a lease looks under its lane's lock.
+        self.is_scarce.set(true);
         for lane in self.lanes.iter() {
             let lease = std::mem::take(&mut *lane.lease.lock());
             if lease != 0 {
                 self.returns.add(1);
-                // Relaxed: as in `share_of_lease`.
-                self.free.fetch_add(lease, Ordering::Relaxed);
+                self.free.add(lease);
             }
         }
     }
@@ -171,16 +157,14 @@ impl ExactSum {
     /// A share, or a part of one, was not needed: its bits are clear.
     pub(crate) fn give_back(&self, count: u32) {
         let mut lease = self.lanes.mine().lease.lock();
-        // Relaxed: as in `share_of_lease`.
-        if !self.is_scarce.load(Ordering::Relaxed) {
+        if !self.is_scarce.get() {
             *lease += i64::from(count);
             if *lease <= 2 * LEASE.max(SHARES * i64::from(count)) {
                 return;
             }
             let lease = std::mem::take(&mut *lease);
             self.returns.add(1);
-            // Relaxed: as in `share_of_lease`.
-            self.free.fetch_add(lease, Ordering::Relaxed);
+            self.free.add(lease);
             return;
         }
         drop(lease);
@@ -189,15 +173,13 @@ impl ExactSum {
 
     /// So many more are free, or (negative) fewer than was said.
     pub(crate) fn add(&self, count: i64) {
-        // Relaxed: as in `share_of_lease`.
-        let free = self.free.fetch_add(count, Ordering::Relaxed) + count;
+        let free = self.free.add(count) + count;
         let beyond = free.saturating_sub(self.floor);
-        // Relaxed: looked at again under the lock.
-        let is_scarce = self.is_scarce.load(Ordering::Relaxed);
+        let is_scarce = self.is_scarce.get();
         if is_scarce && beyond >= PLENTY {
             let _still = self.scarcity.lock();
-            // Relaxed: a lane that sees it late does without a lease.
-            self.is_scarce.store(false, Ordering::Relaxed);
+            // A lane that sees it late does without a lease.
+            self.is_scarce.set(false);
         } else if !is_scarce && beyond < 0 {
             let _still = self.scarcity.lock();
             self.end_leases();
@@ -206,47 +188,41 @@ impl ExactSum {
 
     /// So many more are free. Takes no lock; leases begin again later.
     pub(crate) fn put(&self, count: u32) {
-        // Relaxed: as in `share_of_lease`.
-        self.free.fetch_add(count.into(), Ordering::Relaxed);
+        self.free.add(count.into());
     }
 
     /// So many were freed by an epoch that is not durable.
     pub(crate) fn freed(&self, count: u32) {
         let freed = &self.lanes.mine().freed;
-        // Relaxed: the thread's own number; pairs with the sum in `pending`.
-        freed.fetch_add(count.into(), Ordering::Relaxed);
+        freed.add(count.into());
     }
 
     /// The epoch that freed them is durable, and their bits are clear.
     pub(crate) fn durable(&self, count: u64) {
         // Free first: in between they are counted twice, which is better than not at all.
         self.add(bounded(count));
-        // Relaxed: as in `freed`.
-        self.durable.fetch_add(count, Ordering::Relaxed);
+        self.durable.add(count);
     }
 
     /// What was freed and is not durable.
     fn pending(&self) -> i64 {
-        // Relaxed: as in `freed`; before what was freed, or it may seem that less was.
-        let durable = self.durable.load(Ordering::Relaxed);
-        // Relaxed: as above.
-        let freed = |lane: &Lane| lane.freed.load(Ordering::Relaxed);
+        // Before the lanes are summed up, or it may seem that less was freed than is durable.
+        let durable = self.durable.get();
+        let freed = |lane: &Lane| lane.freed.get();
         let freed: u64 = self.lanes.iter().map(freed).sum();
         bounded(freed.saturating_sub(durable))
     }
 
     /// About what can be had now: without what is in leases or freed and not durable. Reads one word.
     pub(crate) fn hint(&self) -> u64 {
-        // Relaxed: a hint.
-        u64::try_from(self.free.load(Ordering::Relaxed)).unwrap_or(0)
+        u64::try_from(self.free.get()).unwrap_or(0)
     }
 
     /// All that can be had, once what was freed is durable. Exact when nothing is under way.
     pub(crate) fn sum(&self) -> u64 {
         let pending = self.pending();
         let leases: i64 = self.lanes.iter().map(|lane| *lane.lease.lock()).sum();
-        // Relaxed: as in `share_of_lease`.
-        let free = self.free.load(Ordering::Relaxed);
+        let free = self.free.get();
         let sum = free.saturating_add(leases).saturating_add(pending);
         u64::try_from(sum).unwrap_or(0)
     }

@@ -2,8 +2,7 @@
 //! number since it came into memory. Gone with the inode; a crash leaves nothing of it.
 
 use ondisk::Group;
-use sync::atomic::{AtomicU32, Ordering};
-use sync::{Arc, OnceLock};
+use sync::{Arc, Guarded, Hint, OnceLock};
 
 use super::window::Window;
 
@@ -22,10 +21,10 @@ pub(super) enum Known {
 pub(crate) struct OfInode {
     /// Numbers set aside for a directory's files. Once there, it stays as long as the inode does.
     window: OnceLock<Arc<Window>>,
-    /// The group, and 1, in which an inode was made last for this directory; 0 if none was. [atomic: Relaxed, hint]
-    last_group: AtomicU32,
+    /// The group, and 1, in which an inode was made last for this directory; 0 if none was.
+    last_group: Hint<u32>,
     /// [`Known`], as a number. [the inode's lock, exclusive]
-    known: AtomicU32,
+    known: Guarded<u32>,
 }
 
 impl OfInode {
@@ -33,8 +32,8 @@ impl OfInode {
     pub(crate) fn new() -> OfInode {
         OfInode {
             window: OnceLock::new(),
-            last_group: AtomicU32::new(0),
-            known: AtomicU32::new(Known::Nothing as u32),
+            last_group: Hint::new(0),
+            known: Guarded::new(Known::Nothing as u32),
         }
     }
 
@@ -52,26 +51,22 @@ impl OfInode {
         if let Some(window) = self.window.get() {
             window.forget();
         }
-        // Relaxed: a hint.
-        self.last_group.store(0, Ordering::Relaxed);
+        self.last_group.set(0);
     }
 
     pub(super) fn last_group(&self) -> Option<Group> {
-        // Relaxed: a hint.
-        let group = self.last_group.load(Ordering::Relaxed);
+        let group = self.last_group.get();
         group.checked_sub(1).map(Group)
     }
 
     pub(super) fn set_last_group(&self, group: Group) {
         if self.last_group() != Some(group) {
-            // Relaxed: a hint.
-            self.last_group.store(group.0 + 1, Ordering::Relaxed);
+            self.last_group.set(group.0 + 1);
         }
     }
 
     pub(super) fn known(&self) -> Known {
-        // Relaxed: the lock of the inode orders it.
-        match self.known.load(Ordering::Relaxed) {
+        match self.known.get() {
             0 => Known::Nothing,
             1 => Known::Applied,
             _ => Known::Leaving,
@@ -79,7 +74,6 @@ impl OfInode {
     }
 
     pub(super) fn set_known(&self, known: Known) {
-        // Relaxed: the lock of the inode orders it.
-        self.known.store(known as u32, Ordering::Relaxed);
+        self.known.set(known as u32);
     }
 }

@@ -18,9 +18,8 @@
 //! read with neither held.
 
 use ondisk::Ino;
-use sync::atomic::{AtomicU32, Ordering};
 use sync::clock::{self, Duration, Instant};
-use sync::{Arc, CachePadded, Counter, Mutex, Rank, Weak};
+use sync::{Arc, CachePadded, Counter, Mutex, Rank, Statistic, Weak};
 
 use super::core_window::{self, CoreWindows};
 use super::orlov::{self, Choice};
@@ -55,8 +54,8 @@ pub(super) struct Windows {
     cores: CoreWindows,
     /// [inode windows]
     shards: [CachePadded<Mutex<Shard>>; SHARDS],
-    /// Ticks so far. [atomic: Relaxed; written once a tick, so its line stays shared]
-    ticks: CachePadded<AtomicU32>,
+    /// Ticks so far. [written once a tick, so its line stays shared]
+    ticks: CachePadded<Statistic<u32>>,
     /// When the last tick began. [leaf]
     tick_began: Mutex<Instant>,
     hits: Counter,
@@ -79,7 +78,7 @@ impl Windows {
             shards: std::array::from_fn(|_| {
                 CachePadded::new(Mutex::new(Rank::InodeWindows, shard()))
             }),
-            ticks: CachePadded::new(AtomicU32::new(0)),
+            ticks: CachePadded::new(Statistic::new(0)),
             tick_began: Mutex::new(Rank::Leaf, clock::now()),
             hits: Counter::new(),
             core_hits: Counter::new(),
@@ -125,8 +124,7 @@ impl Windows {
     }
 
     fn tick(&self) -> u32 {
-        // Relaxed: a clock.
-        self.ticks.load(Ordering::Relaxed)
+        self.ticks.get()
     }
 
     /// Gives back windows that were not used for some ticks, once a tick.
@@ -139,8 +137,7 @@ impl Windows {
             }
             *began = now;
         }
-        // Relaxed: a clock.
-        let tick = self.ticks.fetch_add(1, Ordering::Relaxed) + 1;
+        let tick = self.ticks.add(1) + 1;
         let mut count = 0;
         for shard in 0..SHARDS {
             for window in self.of_shard(shard) {

@@ -6,8 +6,7 @@
 
 use hashbrown::HashMap;
 use ondisk::Ino;
-use sync::atomic::{AtomicUsize, Ordering};
-use sync::{CachePadded, Mutex, Rank};
+use sync::{CachePadded, Guarded, Mutex, Rank};
 
 use super::LiveInode;
 
@@ -18,7 +17,7 @@ const SHRUNK_FROM: usize = 64;
 
 struct Shard {
     /// Entries in `holders`. [leaf; read: under the bucket's lock of an inode that may be among them]
-    count: AtomicUsize,
+    count: Guarded<usize>,
     /// [leaf]
     holders: Mutex<HashMap<u32, u32>>,
 }
@@ -40,7 +39,7 @@ impl Absent {
     pub(super) fn new() -> Absent {
         let shard = || {
             CachePadded::new(Shard {
-                count: AtomicUsize::new(0),
+                count: Guarded::new(0),
                 holders: Mutex::new(Rank::Leaf, HashMap::new()),
             })
         };
@@ -66,8 +65,7 @@ impl Absent {
             let shard = self.shard(inode.ino());
             let mut holders = shard.holders.lock();
             holders.insert(inode.ino().0, held);
-            // Relaxed: the bucket's lock orders it for who looks for this inode.
-            shard.count.store(holders.len(), Ordering::Relaxed);
+            shard.count.set(holders.len());
         }
         true
     }
@@ -75,15 +73,13 @@ impl Absent {
     /// How many hold an inode that comes into memory now; they are no longer counted here.
     pub(super) fn take(&self, ino: Ino) -> u32 {
         let shard = self.shard(ino);
-        // Relaxed: as in `keep`.
-        if shard.count.load(Ordering::Relaxed) == 0 {
+        if shard.count.get() == 0 {
             return 0;
         }
         let mut holders = shard.holders.lock();
         let held = holders.remove(&ino.0).unwrap_or(0);
         shrink(&mut holders);
-        // Relaxed: as in `keep`.
-        shard.count.store(holders.len(), Ordering::Relaxed);
+        shard.count.set(holders.len());
         held
     }
 
@@ -99,8 +95,7 @@ impl Absent {
             holders.remove(&ino.0);
             shrink(&mut holders);
         }
-        // Relaxed: as in `keep`.
-        shard.count.store(holders.len(), Ordering::Relaxed);
+        shard.count.set(holders.len());
         true
     }
 }

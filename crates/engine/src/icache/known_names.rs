@@ -14,8 +14,7 @@
 //! in all is bounded. What a crash leaves: nothing of this.
 
 use ondisk::Ino;
-use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use sync::{Arc, CachePadded, Latest, Mutex, OnceLock, Rank};
+use sync::{Arc, CachePadded, Guarded, Hint, Latest, Mutex, OnceLock, Rank};
 
 /// Words of an entry: the version, the inode with the name's length, the name.
 const WORDS: usize = 7;
@@ -39,34 +38,31 @@ const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 type Entry = Latest<WORDS>;
 type Part = OnceLock<Box<[Entry]>>;
 
-/// How many parts there are in one file system. [atomic: Relaxed, hint]
+/// How many parts there are in one file system.
 #[derive(Clone, Default)]
-pub(super) struct Parts(Arc<CachePadded<AtomicUsize>>);
+pub(super) struct Parts(Arc<CachePadded<Hint<usize>>>);
 
 /// A directory's known names; see the module.
 pub(super) struct KnownNames {
     known: OnceLock<Box<Known>>,
-    /// The version at which lookups missed last, and how many. [atomic: Relaxed, hint]
-    missed: AtomicU64,
+    /// The version at which lookups missed last, and how many.
+    missed: Hint<u64>,
 }
 
 struct Known {
     parts: [Part; PARTS],
     /// Entries that are in use, a power of two: whole parts. [adding; read: any time, hint]
-    entries: AtomicUsize,
+    entries: Hint<usize>,
     /// Held by who adds; only tried. [leaf]
     adding: Mutex<()>,
     /// Parts that this directory has. [adding]
-    taken: AtomicUsize,
+    taken: Guarded<usize>,
     all: Parts,
 }
 
 impl Drop for Known {
     fn drop(&mut self) {
-        // Relaxed: a bound, kept but for those who add at the same moment.
-        self.all
-            .0
-            .fetch_sub(*self.taken.get_mut(), Ordering::Relaxed);
+        self.all.0.sub(*self.taken.get_mut());
     }
 }
 
@@ -99,17 +95,16 @@ impl Known {
     fn new(all: Parts) -> Known {
         Known {
             parts: [const { OnceLock::new() }; PARTS],
-            entries: AtomicUsize::new(0),
+            entries: Hint::new(0),
             adding: Mutex::new(Rank::Leaf, ()),
-            taken: AtomicUsize::new(0),
+            taken: Guarded::new(0),
             all,
         }
     }
 
     /// The two places of a name with this hash.
     fn places(&self, hash: usize) -> Option<[&Entry; 2]> {
-        // Relaxed: a place is where a name may be, never what says that it is.
-        let entries = self.entries.load(Ordering::Relaxed);
+        let entries = self.entries.get();
         let first = hash & entries.checked_sub(1)?;
         let part = self.parts[first / PART].get()?;
         Some([first, first ^ 1].map(|place| &part[place % PART]))
@@ -127,17 +122,12 @@ impl Known {
     /// Makes the part for a name with this hash. The caller has `adding`.
     fn make(&self, hash: usize, blocks: u64) {
         let wanted = blocks.clamp(1, PARTS as u64).next_power_of_two() as usize * PART;
-        // Relaxed: here and below, hints for those who look; changed by who has `adding` alone.
-        let entries = self.entries.load(Ordering::Relaxed).max(wanted);
-        // Relaxed: as above.
-        self.entries.store(entries, Ordering::Relaxed);
+        let entries = self.entries.get().max(wanted);
+        self.entries.set(entries);
         let part = &self.parts[(hash & (entries - 1)) / PART];
-        // Relaxed: a bound, as in `drop`.
-        if part.get().is_none() && self.all.0.load(Ordering::Relaxed) < PARTS_OF_ALL {
-            // Relaxed: as above.
-            self.all.0.fetch_add(1, Ordering::Relaxed);
-            // Relaxed: as above.
-            self.taken.fetch_add(1, Ordering::Relaxed);
+        if part.get().is_none() && self.all.0.get() < PARTS_OF_ALL {
+            self.all.0.add(1);
+            self.taken.add(1);
             part.get_or_init(|| (0..PART).map(|_| Latest::new([0; WORDS])).collect());
         }
     }
@@ -165,10 +155,10 @@ impl Known {
 }
 
 impl KnownNames {
-    pub(super) const fn new() -> KnownNames {
+    pub(super) fn new() -> KnownNames {
         KnownNames {
             known: OnceLock::new(),
-            missed: AtomicU64::new(0),
+            missed: Hint::new(0),
         }
     }
 
@@ -182,16 +172,14 @@ impl KnownNames {
     /// again.
     pub(super) fn add(&self, version: u64, name: &[u8], ino: Ino, blocks: u64, all: &Parts) {
         let here = version << MISS_BITS;
-        // Relaxed: a hint, here and below. Not written once there were enough.
-        let missed = self.missed.load(Ordering::Relaxed);
+        // Not written once there were enough.
+        let missed = self.missed.get();
         if missed < here || missed > here + MISSES {
-            // Relaxed: as above.
-            self.missed.store(here + 1, Ordering::Relaxed);
+            self.missed.set(here + 1);
             return;
         }
         if missed < here + MISSES {
-            // Relaxed: as above.
-            self.missed.store(missed + 1, Ordering::Relaxed);
+            self.missed.set(missed + 1);
             return;
         }
         if let Some(words) = words_of(name) {
@@ -244,7 +232,7 @@ mod tests {
     #[test]
     fn most_names_of_a_directory_are_kept_and_the_memory_is_bounded_and_given_back() {
         let all = Parts::default();
-        let count = || all.0.load(Ordering::Relaxed);
+        let count = || all.0.get();
         let directories: Vec<KnownNames> = (0..100).map(|_| KnownNames::new()).collect();
         for names in &directories {
             warm(names, 2, &all);

@@ -16,7 +16,10 @@ use journal::{Epoch, Handle, Object, Stageable};
 use ondisk::inode::{self, Inode, RECORD_WORDS};
 use ondisk::{FileType, FsBlock, Generation, Ino, Timestamp};
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use sync::{Arc, Latest, Mutex, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use sync::{
+    Arc, Guarded, Hint, Latest, Mutex, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard, Stamp,
+    Statistic,
+};
 
 pub(crate) use self::exclusive::Exclusive;
 use self::words::{Rest, WORDS, split, words, words_with};
@@ -51,31 +54,31 @@ pub(crate) struct LiveInode {
     /// How many hold the inode, so that it stays without names. [atomic: SeqCst; from 0 up: lock, shared]
     holders: AtomicU32,
     /// Whether it was made without a name, and may get its first. [lock]
-    linkable: AtomicBool,
+    linkable: Guarded<bool>,
     /// Where it is noted down among the orphans. [lock, exclusive]
     orphan: OrphanPlace,
-    /// The epoch in which the inode was made; 0 if that was before it came into memory. [atomic: Relaxed; lock]
-    born: AtomicU64,
+    /// The epoch in which the inode was made; 0 if that was before it came into memory. [lock]
+    born: Guarded<u64>,
     /// A time of access that is not in the record yet (`lazytime`). [leaf]
     lazy_atime: Mutex<Option<Timestamp>>,
     /// Whether there is one. [atomic: written under `lazy_atime`]
     has_lazy_atime: AtomicBool,
     /// Whether the record counts no links. [lock, exclusive; read: any time, a hint while others have the inode]
-    is_nameless: AtomicBool,
+    is_nameless: Guarded<bool>,
     /// The last epoch that changed what it takes to read the data. [atomic: Release, Acquire]
-    data_stamp: AtomicU64,
+    data_stamp: Stamp,
     /// The epoch that ran after data were last written in place. [atomic: Release, Acquire]
-    overwritten: AtomicU64,
+    overwritten: Stamp,
     /// The size as the record has it. [stage latch; read: any time, a hint]
-    bytes: AtomicU64,
+    bytes: Hint<u64>,
     /// Where the file was overwritten last. [lock]
     in_place: LastInPlace,
-    /// Whether someone saw the times since a write in place set them. [atomic: Relaxed; cleared under lock, exclusive]
-    times_seen: AtomicBool,
-    /// How many write-outs failed behind their callers' backs. [atomic: Relaxed]
-    lost: AtomicU32,
-    /// Of those, how many there were when someone was last told. [atomic: Relaxed]
-    told: AtomicU32,
+    /// Whether someone saw the times since a write in place set them. [cleared under lock, exclusive]
+    times_seen: Hint<bool>,
+    /// How many write-outs failed behind their callers' backs.
+    lost: Statistic<u32>,
+    /// Of those, how many there were when someone was last told.
+    told: Hint<u32>,
     /// What fast commits keep of it, where there are any.
     logging: Option<Logging>,
     /// What inode allocation keeps with it.
@@ -181,19 +184,19 @@ impl LiveInode {
             names: AtomicU64::new(0),
             known_names: KnownNames::new(),
             holders: AtomicU32::new(0),
-            linkable: AtomicBool::new(false),
+            linkable: Guarded::new(false),
             orphan: OrphanPlace::default(),
-            born: AtomicU64::new(0),
+            born: Guarded::new(0),
             lazy_atime: Mutex::new(Rank::Leaf, None),
             has_lazy_atime: AtomicBool::new(false),
-            is_nameless: AtomicBool::new(loaded.links_count() == 0),
-            data_stamp: AtomicU64::new(0),
-            overwritten: AtomicU64::new(0),
-            bytes: AtomicU64::new(loaded.size(true)),
+            is_nameless: Guarded::new(loaded.links_count() == 0),
+            data_stamp: Stamp::new(0),
+            overwritten: Stamp::new(0),
+            bytes: Hint::new(loaded.size(true)),
             in_place: LastInPlace::new(),
-            times_seen: AtomicBool::new(true),
-            lost: AtomicU32::new(0),
-            told: AtomicU32::new(0),
+            times_seen: Hint::new(true),
+            lost: Statistic::new(0),
+            told: Hint::new(0),
             logging: has_fast_log.then(Logging::new),
             of_ialloc: OfInode::new(),
             slot: Object::new(Arc::new(slot)),
@@ -213,15 +216,13 @@ impl LiveInode {
             }
         };
         self.latest.replace(&words);
-        // Relaxed: a hint.
-        self.bytes.store(inode.size(true), Ordering::Relaxed);
+        self.bytes.set(inode.size(true));
     }
 
     /// How large the file is, as a hint: others may change it.
     #[inline]
     pub(crate) fn bytes_hint(&self) -> u64 {
-        // Relaxed: who relies on it looks again under the lock.
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes.get()
     }
 
     /// What fast commits keep of the inode.
@@ -299,53 +300,44 @@ impl LiveInode {
 
     /// The last epoch that changed what it takes to read the data: size or map.
     pub(crate) fn data_stamp(&self) -> Epoch {
-        // Acquire: pairs with the Release in `stamp_data`.
-        Epoch(self.data_stamp.load(Ordering::Acquire))
+        Epoch(self.data_stamp.get())
     }
 
     /// The handle changes what it takes to read the data.
     pub(crate) fn stamp_data(&self, handle: &Handle<'_>) {
-        // Release: pairs with the Acquire in `data_stamp`.
-        self.data_stamp.store(handle.epoch().0, Ordering::Release);
+        self.data_stamp.set(handle.epoch().0);
         self.logging.iter().for_each(Logging::note_data);
     }
 
     /// Data were written in place, and `running` was the epoch after that. Before the write returns to its caller.
     pub(crate) fn set_overwritten(&self, running: Epoch) {
-        let latest = |last: u64| Some(last.max(running.0));
-        // Release: comes after the data; pairs with the Acquire in `overwritten`. Also where nothing changes, so that
-        // whoever sees the epoch sees these data. Relaxed: what is read is only compared.
-        let _ = (self.overwritten).fetch_update(Ordering::Release, Ordering::Relaxed, latest);
+        self.overwritten.raise(running.0);
     }
 
     /// What [`LiveInode::set_overwritten`] said last; 0 if it never did.
     pub(crate) fn overwritten(&self) -> Epoch {
-        // Acquire: pairs with the Release in `set_overwritten`.
-        Epoch(self.overwritten.load(Ordering::Acquire))
+        Epoch(self.overwritten.get())
     }
 
     /// A write-out failed behind the caller's back.
     pub(crate) fn set_lost(&self) {
-        // Relaxed: a count without data behind it; pairs with `tell_lost`.
-        self.lost.fetch_add(1, Ordering::Relaxed);
+        self.lost.add(1);
     }
 
     /// How many failed write-outs someone was told of: what who opens the file now counts as told.
     pub(crate) fn told(&self) -> u32 {
-        // Relaxed: a count without data behind it.
-        self.told.load(Ordering::Relaxed)
+        self.told.get()
     }
 
     /// Whether a write-out failed that who counts so many as told was not told of; the count is brought up to date.
     pub(crate) fn tell_lost(&self, seen: &mut u32) -> bool {
-        // Relaxed: pairs with `set_lost`.
-        let now = self.lost.load(Ordering::Relaxed);
+        let now = self.lost.get();
         if now == *seen {
             return false;
         }
         *seen = now;
-        // Relaxed: of two who are told at once either count will do, for the other is told again at worst.
-        self.told.store(now, Ordering::Relaxed);
+        // Of two handles that are told at once either count will do: at worst the other one is told again.
+        self.told.set(now);
         true
     }
 
@@ -362,20 +354,17 @@ impl LiveInode {
             && self.overwritten() <= flushed
             && !self.is_orphan()
             && self.kept.is_empty()
-            // Relaxed: as in `tell_lost`.
-            && self.lost.load(Ordering::Relaxed) == self.told()
+            && self.lost.get() == self.told()
     }
 
     /// Says whether the inode, without names, may get one. The caller has its lock.
     pub(crate) fn set_linkable(&self, linkable: bool) {
-        // Relaxed: the lock orders it.
-        self.linkable.store(linkable, Ordering::Relaxed);
+        self.linkable.set(linkable);
     }
 
     /// What [`LiveInode::set_linkable`] said last.
     pub(crate) fn is_linkable(&self) -> bool {
-        // Relaxed: the lock orders it.
-        self.linkable.load(Ordering::Relaxed)
+        self.linkable.get()
     }
 
     /// Whether the inode may be the one that a handle with this generation means, as far as can be seen without its
@@ -390,14 +379,12 @@ impl LiveInode {
 
     /// Says that the inode is made in this epoch. The caller has its lock.
     pub(crate) fn set_born(&self, epoch: Epoch) {
-        // Relaxed: the lock orders it.
-        self.born.store(epoch.0, Ordering::Relaxed);
+        self.born.set(epoch.0);
     }
 
     /// Whether the inode was made in this epoch, so that no commit has it if that is not committed.
     pub(crate) fn is_born_in(&self, epoch: Epoch) -> bool {
-        // Relaxed: the lock orders it.
-        self.born.load(Ordering::Relaxed) == epoch.0
+        self.born.get() == epoch.0
     }
 
     /// How often changes of the directory's names began and ended; odd while one is under way. What was read without
@@ -426,23 +413,19 @@ impl LiveInode {
 
     /// Whether someone saw the times since [`LiveInode::set_times_unseen`].
     pub(crate) fn are_times_seen(&self) -> bool {
-        // Relaxed: who looked before the caller began told it so by other ways, if it matters.
-        self.times_seen.load(Ordering::Relaxed)
+        self.times_seen.get()
     }
 
     /// Times are set that nobody has seen. Before the record changes; the caller has the inode's lock.
     pub(crate) fn set_times_unseen(&self) {
-        // Relaxed: who sees the new record sees this, by the words' own order, and says that it saw them behind it.
-        self.times_seen.store(false, Ordering::Relaxed);
+        // A thread that sees the new record sees this too, because the record's words order it, and sets it again
+        // behind it.
+        self.times_seen.set(false);
     }
 
     /// The times were seen, or set by hand: the next write sets them anew. After the record was read.
     pub(crate) fn set_times_seen(&self) {
-        // Relaxed: see `set_times_unseen`. Written only when it changes, so that looks share nothing.
-        if !self.times_seen.load(Ordering::Relaxed) {
-            // Relaxed: as above.
-            self.times_seen.store(true, Ordering::Relaxed);
-        }
+        self.times_seen.set_if_new(true);
     }
 
     /// The record as it is now, for someone to see, without a lock, if no thread is in the way and all of it is there.

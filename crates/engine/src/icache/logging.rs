@@ -7,8 +7,7 @@ use journal::Epoch;
 use logtree::Batch;
 use ondisk::FileType;
 use ondisk::inode::Inode;
-use sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use sync::{Mutex, Rank};
+use sync::{Guarded, Mutex, Rank, Stamp};
 
 /// Where an inode was put into the log.
 #[derive(Clone, Copy)]
@@ -24,14 +23,14 @@ struct Logged {
 
 /// See the module.
 pub(crate) struct Logging {
-    /// The last epoch with a change that no record can tell. [atomic: Relaxed; lock, exclusive]
-    unloggable: AtomicU64,
+    /// The last epoch with a change that no record can tell. [lock, exclusive]
+    unloggable: Guarded<u64>,
     /// Counts changes. [atomic: Release, Acquire; lock, exclusive]
-    changes: AtomicU64,
+    changes: Stamp,
     /// Counts changes of size, map, or what no record can tell. [atomic: Release, Acquire; lock, exclusive]
-    data_changes: AtomicU64,
-    /// What was in the new inode's place before has not been looked at. [atomic: Relaxed; lock, exclusive]
-    is_place_unseen: AtomicBool,
+    data_changes: Stamp,
+    /// What was in the new inode's place before has not been looked at. [lock, exclusive]
+    is_place_unseen: Guarded<bool>,
     /// [leaf]
     logged: Mutex<Option<Logged>>,
 }
@@ -39,62 +38,54 @@ pub(crate) struct Logging {
 impl Logging {
     pub(crate) fn new() -> Logging {
         Logging {
-            unloggable: AtomicU64::new(0),
-            changes: AtomicU64::new(0),
-            data_changes: AtomicU64::new(0),
-            is_place_unseen: AtomicBool::new(false),
+            unloggable: Guarded::new(0),
+            changes: Stamp::new(0),
+            data_changes: Stamp::new(0),
+            is_place_unseen: Guarded::new(false),
             logged: Mutex::new(Rank::Leaf, None),
         }
     }
 
     /// Something changed.
     pub(crate) fn note(&self) {
-        // Release: comes after the change; pairs with the Acquire in `logged`.
-        self.changes.fetch_add(1, Ordering::Release);
+        self.changes.advance(1);
     }
 
     /// Something changed that it takes to read the data.
     pub(crate) fn note_data(&self) {
-        // Release: comes after the change; pairs with the Acquire in `logged_data`.
-        self.data_changes.fetch_add(1, Ordering::Release);
+        self.data_changes.advance(1);
     }
 
     /// Something changed in this epoch that no record can tell.
     pub(crate) fn set_unloggable(&self, epoch: Epoch) {
-        // Relaxed: the inode's lock orders it.
-        self.unloggable.store(epoch.0, Ordering::Relaxed);
+        self.unloggable.set(epoch.0);
     }
 
     /// All that changed so far can be told after all: the inode was made in this epoch.
     pub(crate) fn set_loggable(&self) {
-        // Relaxed: as above.
-        self.unloggable.store(0, Ordering::Relaxed);
+        self.unloggable.set(0);
     }
 
     /// Says whether somebody must look at what was in the new inode's place before its record can be logged.
     pub(crate) fn set_place_unseen(&self, is_unseen: bool) {
-        // Relaxed: the inode's lock orders it.
-        self.is_place_unseen.store(is_unseen, Ordering::Relaxed);
+        self.is_place_unseen.set(is_unseen);
     }
 
     /// What [`Logging::set_place_unseen`] said last.
     pub(crate) fn is_place_unseen(&self) -> bool {
-        // Relaxed: as above.
-        self.is_place_unseen.load(Ordering::Relaxed)
+        self.is_place_unseen.get()
     }
 
     /// Whether something changed in this epoch that no record can tell.
     pub(crate) fn is_unloggable(&self, epoch: Epoch) -> bool {
-        // Relaxed: as above; a directory's is read without its lock, as a name in it that changed has one that is held.
-        self.unloggable.load(Ordering::Relaxed) == epoch.0
+        // A directory's is read without its lock, as a name in it that changed has one that is held.
+        self.unloggable.get() == epoch.0
     }
 
     /// The inode was put into the epoch's log as it is now. The caller has its lock.
     pub(crate) fn set_logged(&self, epoch: Epoch, batch: Batch, size: u64) {
-        // Relaxed: the inode's lock orders it.
-        let changes = self.changes.load(Ordering::Relaxed);
-        // Relaxed: as above.
-        let data_changes = self.data_changes.load(Ordering::Relaxed);
+        let changes = self.changes.get();
+        let data_changes = self.data_changes.get();
         *self.logged.lock() = Some(Logged {
             epoch,
             batch,
@@ -114,16 +105,14 @@ impl Logging {
     /// The batch of the epoch's log in which the inode is as it is now.
     pub(crate) fn logged(&self, epoch: Epoch) -> Option<Batch> {
         let logged = (*self.logged.lock()).filter(|logged| logged.epoch == epoch)?;
-        // Acquire: pairs with the Release in `note`.
-        let is_same = self.changes.load(Ordering::Acquire) == logged.changes;
+        let is_same = self.changes.get() == logged.changes;
         is_same.then_some(logged.batch)
     }
 
     /// The batch of the epoch's log in which all is that it takes to read the inode's data as they are now.
     pub(crate) fn logged_data(&self, epoch: Epoch) -> Option<Batch> {
         let logged = (*self.logged.lock()).filter(|logged| logged.epoch == epoch)?;
-        // Acquire: pairs with the Release in `note_data`.
-        let is_same = self.data_changes.load(Ordering::Acquire) == logged.data_changes;
+        let is_same = self.data_changes.get() == logged.data_changes;
         is_same.then_some(logged.batch)
     }
 }

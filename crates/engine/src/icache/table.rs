@@ -16,9 +16,8 @@
 //! hold it stays in [`Absent`] and goes with it when it is loaded again. What a crash leaves: nothing of this.
 
 use ondisk::Ino;
-use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use sync::rcu::{CountedTable, Hand, Keyed};
-use sync::{Arc, CachePadded, Counter, Lanes, Mutex, Rank};
+use sync::{Arc, CachePadded, Counter, Hint, Lanes, Mutex, OwnThread, Rank};
 
 use super::LiveInode;
 use super::absent::Absent;
@@ -106,23 +105,23 @@ pub(crate) struct InodesInMemory {
 
 /// When too many are looked for again.
 struct NextTrim {
-    /// How many there may be before. [atomic: Relaxed, hint]
-    at: AtomicU64,
-    /// Whether many stayed at the last trim whose changes a commit makes durable. [atomic: Relaxed, hint]
-    commit_helps: AtomicBool,
+    /// How many there may be before.
+    at: Hint<u64>,
+    /// Whether many stayed at the last trim whose changes a commit makes durable.
+    commit_helps: Hint<bool>,
 }
 
 /// What a thread counts for itself. If two share it for a moment, a count may be lost.
 #[derive(Default)]
 struct Lane {
-    /// [atomic: Relaxed; this thread's, read by who sums up]
-    found: AtomicU64,
-    /// [atomic: Relaxed; this thread's, read by who sums up]
-    failed: AtomicU64,
-    /// Inodes added since it looked whether there are too many. [atomic: Relaxed; this thread's]
-    added: AtomicU64,
-    /// The hand that it moves next. [atomic: Relaxed; this thread's]
-    hand: AtomicUsize,
+    /// [this thread's, read by who sums up]
+    found: OwnThread<u64>,
+    /// [this thread's, read by who sums up]
+    failed: OwnThread<u64>,
+    /// Inodes added since it looked whether there are too many. [this thread's]
+    added: OwnThread<u64>,
+    /// The hand that it moves next. [this thread's]
+    hand: OwnThread<usize>,
 }
 
 impl Keyed for LiveInode {
@@ -132,11 +131,9 @@ impl Keyed for LiveInode {
 }
 
 /// One more, by the only thread that writes it.
-fn count(counter: &AtomicU64) {
-    // Relaxed: the thread's own; read as a statistic.
-    let now = counter.load(Ordering::Relaxed);
-    // Relaxed: as above.
-    counter.store(now + 1, Ordering::Relaxed);
+fn count(counter: &OwnThread<u64>) {
+    let now = counter.get();
+    counter.set(now + 1);
 }
 
 impl InodesInMemory {
@@ -153,8 +150,8 @@ impl InodesInMemory {
             lanes: Lanes::new(),
             most: most as u64,
             next_trim: CachePadded::new(NextTrim {
-                at: AtomicU64::new(most as u64),
-                commit_helps: AtomicBool::new(false),
+                at: Hint::new(most as u64),
+                commit_helps: Hint::new(false),
             }),
             lost: Counter::new(),
             stale: Counter::new(),
@@ -217,11 +214,9 @@ impl InodesInMemory {
         let inserted = self.with(|table| table.insert(inode, version));
         let added = &self.lanes.mine().added;
         count(added);
-        // Relaxed: the thread's own.
-        let is_time = added.load(Ordering::Relaxed) >= (self.most / 16).clamp(1, ADDED_MOST);
+        let is_time = added.get() >= (self.most / 16).clamp(1, ADDED_MOST);
         if is_time {
-            // Relaxed: the thread's own.
-            added.store(0, Ordering::Relaxed);
+            added.set(0);
         }
         (inserted, is_time)
     }
@@ -234,8 +229,7 @@ impl InodesInMemory {
     /// How many should go; none unless there are too many.
     pub(crate) fn excess(&self) -> Option<usize> {
         let len = self.table.len();
-        // Relaxed: a hint.
-        if len <= self.next_trim.at.load(Ordering::Relaxed) {
+        if len <= self.next_trim.at.get() {
             return None;
         }
         let kept = self.most / 16 * 15;
@@ -245,12 +239,9 @@ impl InodesInMemory {
 
     /// What many inodes stayed for at the last trim is committed: the next one does not wait until there are more.
     pub(crate) fn committed(&self) {
-        // Relaxed: a hint.
-        if self.next_trim.commit_helps.load(Ordering::Relaxed) {
-            // Relaxed: as above.
-            self.next_trim.commit_helps.store(false, Ordering::Relaxed);
-            // Relaxed: a hint, too.
-            self.next_trim.at.store(self.most, Ordering::Relaxed);
+        if self.next_trim.commit_helps.get() {
+            self.next_trim.commit_helps.set(false);
+            self.next_trim.at.set(self.most);
         }
     }
 
@@ -267,20 +258,13 @@ impl InodesInMemory {
         let Trimmed { gone, is_part } = self.with(|table| table.trim(want, &mut may_go));
         self.gone.add(gone as u64);
         let len = self.table.len();
-        // Relaxed: a hint.
-        self.next_trim
-            .commit_helps
-            .store(refused > self.most / 8, Ordering::Relaxed);
+        self.next_trim.commit_helps.set(refused > self.most / 8);
         // Who could not look at all of them does not know how few can go.
         let trim_at = match len > self.most && !is_part {
             true => len / 4 * 5,
             false => self.most,
         };
-        // Relaxed: a hint, both; written where it changes only.
-        if self.next_trim.at.load(Ordering::Relaxed) != trim_at {
-            // Relaxed: as above.
-            self.next_trim.at.store(trim_at, Ordering::Relaxed);
-        }
+        self.next_trim.at.set_if_new(trim_at);
         is_part && len > self.most / 4 * 5
     }
 
@@ -292,10 +276,8 @@ impl InodesInMemory {
     /// The hand that the calling thread moves first this time.
     pub(super) fn first_hand(&self) -> usize {
         let hand = &self.lanes.mine().hand;
-        // Relaxed: the thread's own.
-        let now = hand.load(Ordering::Relaxed);
-        // Relaxed: the thread's own.
-        hand.store(now.wrapping_add(1), Ordering::Relaxed);
+        let now = hand.get();
+        hand.set(now.wrapping_add(1));
         // Threads begin at different ones.
         now.wrapping_add(sync::thread_index()) % self.hands.len()
     }
@@ -310,12 +292,8 @@ impl InodesInMemory {
 
     /// What was counted, by name.
     pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
-        let sum = |of: fn(&Lane) -> &AtomicU64| {
-            // Relaxed: a statistic.
-            let each = self
-                .lanes
-                .iter()
-                .map(|lane| of(lane).load(Ordering::Relaxed));
+        let sum = |of: fn(&Lane) -> &OwnThread<u64>| {
+            let each = self.lanes.iter().map(|lane| of(lane).get());
             each.fold(0, u64::wrapping_add)
         };
         let table = self.table.statistics();

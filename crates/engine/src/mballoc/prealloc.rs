@@ -10,8 +10,7 @@
 use std::collections::VecDeque;
 
 use ondisk::{FsBlock, Ino};
-use sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use sync::{Counter, Lanes, Mutex, MutexGuard, Rank};
+use sync::{Counter, Guarded, Hint, Lanes, Mutex, MutexGuard, Rank, Statistic};
 
 use super::Aside;
 use crate::variants::{Chosen, Preallocation};
@@ -44,9 +43,9 @@ pub(crate) struct OfFile {
     /// In ascending order, none over another. [preallocation]
     pieces: Mutex<Vec<Piece>>,
     /// Whether there are any. [preallocation; read: any time, a hint]
-    has_any: AtomicBool,
+    has_any: Hint<bool>,
     /// Whether the file is on a thread's list. [preallocation]
-    is_listed: AtomicBool,
+    is_listed: Guarded<bool>,
 }
 
 /// Around a logical block: where the piece before it ends, and where the next one begins.
@@ -60,15 +59,14 @@ impl OfFile {
     pub(crate) fn new() -> OfFile {
         OfFile {
             pieces: Mutex::new(Rank::Preallocation, Vec::new()),
-            has_any: AtomicBool::new(false),
-            is_listed: AtomicBool::new(false),
+            has_any: Hint::new(false),
+            is_listed: Guarded::new(false),
         }
     }
 
     /// Whether there is nothing. A hint, but for the holder of the inode's lock, who alone adds.
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed: a hint; who acts on it looks again under the lock.
-        !self.has_any.load(Ordering::Relaxed)
+        !self.has_any.get()
     }
 
     /// Takes up to `want` of what is kept for the logical block `at` and those behind it; not 0.
@@ -99,8 +97,7 @@ impl OfFile {
             }
             None => piece.blocks,
         };
-        // Relaxed: as in `is_empty`.
-        self.has_any.store(!pieces.is_empty(), Ordering::Relaxed);
+        self.has_any.set(!pieces.is_empty());
         Some(taken)
     }
 
@@ -128,10 +125,8 @@ impl OfFile {
         let mut pieces = self.pieces.lock();
         let index = pieces.partition_point(|piece| piece.logical < logical);
         pieces.insert(index, Piece { logical, blocks });
-        // Relaxed: as in `is_empty`.
-        self.has_any.store(true, Ordering::Relaxed);
-        // Relaxed: the lock orders it.
-        let must_list = !self.is_listed.swap(true, Ordering::Relaxed);
+        self.has_any.set(true);
+        let must_list = !self.is_listed.swap(true);
         let mut over = None;
         if pieces.len() > PIECES {
             // The first that is not the new one: writes tend to go on behind.
@@ -146,11 +141,9 @@ impl OfFile {
             return Vec::new();
         }
         let mut pieces = self.pieces.lock();
-        // Relaxed: as in `is_empty`.
-        self.has_any.store(false, Ordering::Relaxed);
+        self.has_any.set(false);
         if is_off {
-            // Relaxed: the lock orders it.
-            self.is_listed.store(false, Ordering::Relaxed);
+            self.is_listed.set(false);
         }
         pieces.drain(..).map(|piece| piece.blocks).collect()
     }
@@ -173,8 +166,8 @@ struct LaneRun {
 struct Lane {
     kept: Shelf,
     /// Blocks that this thread kept, less those that it used or gave back: any number, only the sum over all lanes
-    /// means something. [atomic: Relaxed]
-    blocks: AtomicI64,
+    /// means something.
+    blocks: Statistic<i64>,
 }
 
 /// The lane's own lists.
@@ -241,21 +234,13 @@ impl Preallocations {
 
     /// Blocks that are kept: out of the bitmaps, and free all the same. Exact when nothing is under way.
     pub(crate) fn blocks(&self) -> u64 {
-        // Relaxed: a sum of numbers.
-        let lanes = self
-            .lanes
-            .iter()
-            .map(|lane| lane.blocks.load(Ordering::Relaxed));
+        let lanes = self.lanes.iter().map(|lane| lane.blocks.get());
         u64::try_from(lanes.sum::<i64>()).unwrap_or(0)
     }
 
     fn count(&self, blocks: &Aside, sign: i64) {
         let change = sign * i64::from(blocks.run().len);
-        // Relaxed: a number.
-        self.lanes
-            .mine()
-            .blocks
-            .fetch_add(change, Ordering::Relaxed);
+        self.lanes.mine().blocks.add(change);
     }
 
     /// Takes from what a file keeps: see [`OfFile::take`].

@@ -17,8 +17,8 @@
 use std::collections::VecDeque;
 
 use ondisk::Ino;
-use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use sync::{CachePadded, Condvar, Lanes, Mutex, Rank};
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use sync::{CachePadded, Condvar, Hint, Lanes, Mutex, Rank};
 
 /// Numbers that wait at most, but for those left by who may not wait.
 const MOST: usize = 1024;
@@ -32,9 +32,9 @@ pub(crate) struct Doomed {
     /// A deletion ended.
     ended: Condvar,
     /// How many wait. [leaf; read: any time, a hint]
-    len: CachePadded<AtomicUsize>,
+    len: CachePadded<Hint<usize>>,
     /// Threads serve the queue. [leaf; read: any time, a hint]
-    is_served: CachePadded<AtomicBool>,
+    is_served: CachePadded<Hint<bool>>,
     /// For each thread, the deletions that it began and that are under way. [atomic: SeqCst]
     under_way: Lanes<AtomicU64>,
     /// Who waits until nothing is under way. [atomic: SeqCst]
@@ -58,7 +58,8 @@ impl UnderWay<'_> {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        // SeqCst: before the look at the waiters; pairs with the look at the counts in `wait_idle`.
+        // SeqCst: before the look at the waiters; pairs with the look at the counts in `wait_idle`. If this comes
+        // first, the waiter sees the lowered count; if the waiter's add does, this thread sees the waiter and wakes it.
         self.lane.fetch_sub(1, Ordering::SeqCst);
         // SeqCst: after the count was lowered; pairs with the add in `wait_idle`.
         if self.doomed.waiters.load(Ordering::SeqCst) > 0 {
@@ -111,13 +112,11 @@ impl Doomed {
 
     /// Whether threads serve the queue. A hint.
     pub(crate) fn is_served(&self) -> bool {
-        // Relaxed: a hint, or read under the lock that orders it.
-        self.is_served.load(Ordering::Relaxed)
+        self.is_served.get()
     }
 
     fn note_len(&self, waiting: &VecDeque<Ino>) {
-        // Relaxed: a hint; pairs with the load in `is_full`.
-        self.len.store(waiting.len(), Ordering::Relaxed);
+        self.len.set(waiting.len());
     }
 
     /// The caller deletes an inode itself.
@@ -164,21 +163,18 @@ impl Doomed {
     /// Says whether threads serve the queue from now on.
     pub(crate) fn serve(&self, is_served: bool) {
         let _waiting = self.waiting.lock();
-        // Relaxed: ordered by the lock, for all who do not take it for a hint.
-        self.is_served.store(is_served, Ordering::Relaxed);
+        self.is_served.set(is_served);
         self.arrived.notify_all();
     }
 
     /// Whether the queue is full, so that who dooms more should help first.
     pub(crate) fn is_full(&self) -> bool {
-        // Relaxed: a hint; pairs with the store in `note_len`.
-        self.len.load(Ordering::Relaxed) >= MOST
+        self.len.get() >= MOST
     }
 
     /// Whether nothing waits, as far as those know who pushed nothing.
     fn is_empty(&self) -> bool {
-        // Relaxed: as in `is_full`; what the caller pushed, or heard of, it sees.
-        self.len.load(Ordering::Relaxed) == 0
+        self.len.get() == 0
     }
 
     /// Whether no deletion is under way that began before.
@@ -197,7 +193,8 @@ impl Doomed {
 
     /// Waits until nothing is under way that began before. The caller holds nothing and deletes nothing.
     pub(crate) fn wait_idle(&self) {
-        // SeqCst: before the look at the counts; pairs with the load in `UnderWay`'s drop.
+        // SeqCst: before the look at the counts; pairs with the load in `UnderWay`'s drop. If this add comes first,
+        // that thread sees the waiter and wakes it; if the lowered count does, `is_quiet` sees it.
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let mut waiting = self.waiting.lock();
         while !self.is_quiet() {

@@ -1,7 +1,7 @@
 //! What an inode remembers of its entry among the orphans, so that nothing shared is looked through for it. Read and
 //! written with the inode's lock held exclusively, which orders it. A crash leaves nothing of it.
 
-use sync::atomic::{AtomicU64, Ordering};
+use sync::Guarded;
 
 /// Where an inode is noted down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +18,7 @@ pub(crate) enum Noted {
 #[derive(Default)]
 pub(crate) struct OrphanPlace(
     /// 0: nowhere; a slot's number and 1; or a place of the list and [`LIST`]. [lock, exclusive]
-    AtomicU64,
+    Guarded<u64>,
 );
 
 const LIST: u64 = 1 << 63;
@@ -26,8 +26,7 @@ const LIST: u64 = 1 << 63;
 impl OrphanPlace {
     /// Where the inode is noted down.
     pub(crate) fn get(&self) -> Noted {
-        // Relaxed: the inode's lock orders it.
-        match self.0.load(Ordering::Relaxed) {
+        match self.0.get() {
             0 => Noted::Nowhere,
             list if list & LIST != 0 => Noted::List(list & !LIST),
             // It was made from 32 bits.
@@ -42,8 +41,7 @@ impl OrphanPlace {
             Noted::Slot(slot) => u64::from(slot) + 1,
             Noted::List(place) => place | LIST,
         };
-        // Relaxed: the inode's lock orders it.
-        self.0.store(word, Ordering::Relaxed);
+        self.0.set(word);
     }
 }
 

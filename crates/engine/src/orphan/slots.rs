@@ -23,7 +23,7 @@
 
 use ondisk::Ino;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use sync::{CachePadded, OnceLock};
+use sync::{CachePadded, Hint, OnceLock};
 
 /// Words to a line: 128 bytes, for neighbouring lines of 64 bytes are often fetched together.
 pub(super) const LINE: u32 = 16;
@@ -148,8 +148,8 @@ struct Range {
     /// Free slots, less those who took one and still look for it. [atomic: Release, Acquire]
     free: AtomicU32,
     /// Added to the line where a thread begins its look, counted from the range's first: so it goes on where one was
-    /// found last, and need not pass over all that are in use. [atomic: Relaxed, hint]
-    turn: AtomicU32,
+    /// found last, and need not pass over all that are in use.
+    turn: Hint<u32>,
 }
 
 /// What a look for a slot met.
@@ -170,7 +170,7 @@ impl Table {
     pub(super) fn new(shape: Shape, used: &[(u32, Ino)]) -> Table {
         let ranges = (0..shape.ranges()).map(|range| Range {
             free: AtomicU32::new(shape.slots_of(range)),
-            turn: AtomicU32::new(0),
+            turn: Hint::new(0),
         });
         let table = Table {
             shape,
@@ -234,15 +234,13 @@ impl Table {
         let lines = self.shape.lines_of(part);
         let count = lines.len() as u32;
         let turn = &self.ranges[range as usize].turn;
-        // Relaxed: a hint.
-        let last = turn.load(Ordering::Relaxed);
+        let last = turn.get();
         for _ in 0..PASSES {
             for step in 0..count {
                 let line = lines.start + (own + last + step) % count;
                 if let Some((place, version)) = self.find_in_line(block, line, ino, met) {
                     if step > 0 {
-                        // Relaxed: a hint.
-                        turn.store((last + step) % count, Ordering::Relaxed);
+                        turn.set((last + step) % count);
                     }
                     let slot = block * self.shape.slots + line * LINE + place;
                     let table = self;

@@ -6,27 +6,26 @@
 
 use std::ops::Range;
 
-use sync::atomic::{AtomicBool, Ordering};
+use sync::Hint;
 
 use super::OpenVolume;
 
 /// Whether the device is told.
 pub(crate) struct Discard {
-    /// [atomic: Relaxed, turned off once]
-    is_on: AtomicBool,
+    /// [turned off once]
+    is_on: Hint<bool>,
 }
 
 impl Discard {
     pub(crate) fn new(is_on: bool) -> Discard {
         Discard {
-            is_on: AtomicBool::new(is_on),
+            is_on: Hint::new(is_on),
         }
     }
 
     /// Whether the device is told still.
     pub(crate) fn is_on(&self) -> bool {
-        // Relaxed: a hint; one discard more does no harm.
-        self.is_on.load(Ordering::Relaxed)
+        self.is_on.get()
     }
 
     /// Tells the device of runs of blocks that are free, those beside each other at once.
@@ -47,8 +46,7 @@ impl Discard {
         for run in runs {
             let bytes = run.start << bits..run.end << bits;
             if volume.cache().device().discard(bytes).is_err() {
-                // Relaxed: as above.
-                self.is_on.store(false, Ordering::Relaxed);
+                self.is_on.set(false);
                 return;
             }
         }

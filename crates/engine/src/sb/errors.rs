@@ -10,8 +10,7 @@ use core::str::FromStr;
 use journal::{Epoch, EpochLists, Folded, Handle, JournalError};
 use ondisk::superblock::state;
 use ondisk::{Corrupt, Superblock, Timestamp};
-use sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use sync::{Arc, OnceLock};
+use sync::{Arc, Hint, OnceLock, Statistic};
 
 use super::change_superblock;
 use crate::error::Error;
@@ -93,10 +92,10 @@ pub(crate) struct Errors {
     /// [const after mount]
     policy: OnError,
     new: EpochLists<ErrorRecord>,
-    /// Errors met since the mount. [atomic: Relaxed, a count]
-    met: AtomicU32,
-    /// Nothing is changed any more. [atomic: Relaxed, set once]
-    is_read_only: AtomicBool,
+    /// Errors met since the mount.
+    met: Statistic<u32>,
+    /// Nothing is changed any more. [set once]
+    is_read_only: Hint<bool>,
     /// Why nothing is changed any more, and since when. [set once]
     stopped: OnceLock<Stopped>,
     /// Called with that. [set once]
@@ -113,8 +112,8 @@ impl Errors {
         Errors {
             policy,
             new: EpochLists::new(),
-            met: AtomicU32::new(0),
-            is_read_only: AtomicBool::new(false),
+            met: Statistic::new(0),
+            is_read_only: Hint::new(false),
             stopped: OnceLock::new(),
             hook: OnceLock::new(),
         }
@@ -127,14 +126,12 @@ impl Errors {
 
     /// Counts an error.
     pub(crate) fn meet(&self) {
-        // Relaxed: a count.
-        self.met.fetch_add(1, Ordering::Relaxed);
+        self.met.add(1);
     }
 
     /// Errors met since the mount.
     pub(crate) fn met(&self) -> u32 {
-        // Relaxed: a count.
-        self.met.load(Ordering::Relaxed)
+        self.met.get()
     }
 
     /// Puts an error on record in the handle's epoch. Uses one of the handle's blocks.
@@ -145,8 +142,8 @@ impl Errors {
 
     /// Nothing is changed any more, for this cause.
     pub(crate) fn set_read_only(&self, cause: Corrupt) {
-        // Relaxed: whoever does not see it yet was first.
-        self.is_read_only.store(true, Ordering::Relaxed);
+        // A thread that does not see it yet came first.
+        self.is_read_only.set(true);
         let stopped = Stopped {
             cause: cause.to_string().into(),
             since: at(sync::clock::wall()),
@@ -173,8 +170,7 @@ impl Errors {
 
     /// Whether nothing is changed any more.
     pub(crate) fn is_read_only(&self) -> bool {
-        // Relaxed: as in `set_read_only`.
-        self.is_read_only.load(Ordering::Relaxed)
+        self.is_read_only.get()
     }
 
     /// Folds a sealed epoch's errors into the superblock's image.

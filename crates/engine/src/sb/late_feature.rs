@@ -8,7 +8,7 @@
 
 use journal::{Epoch, EpochLists, Folded, Handle, JournalError};
 use ondisk::{Feature, Geometry};
-use sync::atomic::{AtomicU64, Ordering};
+use sync::Guarded;
 
 use super::change_superblock;
 
@@ -26,8 +26,8 @@ pub(crate) fn needs_large_file(size: u64) -> bool {
 /// A feature, and whether it is on.
 pub(crate) struct LateFeature {
     feature: Feature,
-    /// The epoch that turned it on; 0 if it was on before all, or `OFF`. [atomic: Relaxed, set once; epochs order it]
-    on_since: AtomicU64,
+    /// The epoch that turned it on; 0 if it was on before all, or `OFF`. [set once; epochs order it]
+    on_since: Guarded<u64>,
     new: EpochLists<()>,
 }
 
@@ -36,7 +36,7 @@ impl LateFeature {
     pub(crate) fn new(geometry: &Geometry, feature: Feature) -> LateFeature {
         LateFeature {
             feature,
-            on_since: AtomicU64::new(match geometry.has(feature) {
+            on_since: Guarded::new(match geometry.has(feature) {
                 true => 0,
                 false => OFF,
             }),
@@ -46,27 +46,23 @@ impl LateFeature {
 
     /// Blocks of a handle that [`LateFeature::need`] uses at most.
     pub(crate) fn cost(&self) -> u32 {
-        // Relaxed: it is only ever turned on, and costs nothing then.
-        u32::from(self.on_since.load(Ordering::Relaxed) == OFF)
+        // It is only ever turned on, and costs nothing then.
+        u32::from(self.on_since.get() == OFF)
     }
 
     /// Whether the feature was on when an epoch began.
     pub(crate) fn was_on_before(&self, epoch: Epoch) -> bool {
-        // Relaxed: as in `need`; whoever changed what needs the feature turned it on, or found it on, before.
-        self.on_since.load(Ordering::Relaxed) < epoch.0
+        // The thread that changed what needs the feature turned it on, or found it on, before.
+        self.on_since.get() < epoch.0
     }
 
     /// What the handle's step does needs the feature. The caller took [`LateFeature::cost`] into account.
     pub(crate) fn need(&self, handle: &Handle<'_>) {
-        // Relaxed: epochs order it, see the module. Read first, so that what is on is not written by every step.
-        if self.on_since.load(Ordering::Relaxed) != OFF {
+        // Read first, so that what is on is not written by every step.
+        if self.on_since.get() != OFF {
             return;
         }
-        // Relaxed: as above, whether it is the first or finds one.
-        let order = Ordering::Relaxed;
-        let since = handle.epoch().0;
-        let is_first = self.on_since.compare_exchange(OFF, since, order, order);
-        if is_first.is_ok() {
+        if self.on_since.replace(OFF, handle.epoch().0).is_ok() {
             handle.use_block();
             self.new.push(handle, ());
         }

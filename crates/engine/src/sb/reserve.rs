@@ -7,8 +7,7 @@
 use std::marker::PhantomData;
 
 use ondisk::{Geometry, Superblock};
-use sync::Lanes;
-use sync::atomic::{AtomicBool, Ordering};
+use sync::{Lanes, OwnThread};
 
 /// The most clusters of the pool.
 const POOL_MOST: u64 = 4096;
@@ -41,13 +40,13 @@ pub(crate) struct Reserve {
     gid: u32,
     /// Callers that are not named may take root's reserve.
     is_root: bool,
-    /// The thread acts for someone who may not. [atomic: Relaxed, written and read by the lane's thread]
-    bounded: Lanes<AtomicBool>,
+    /// The thread acts for someone who may not. [written and read by the lane's thread]
+    bounded: Lanes<OwnThread<bool>>,
 }
 
 /// While this lives, its thread acts for someone: see [`crate::InodeFs::act_for`].
 pub struct Acting<'a> {
-    bounded: &'a AtomicBool,
+    bounded: &'a OwnThread<bool>,
     before: bool,
     /// The lane is the thread's own.
     not_send: PhantomData<*const ()>,
@@ -55,8 +54,7 @@ pub struct Acting<'a> {
 
 impl Drop for Acting<'_> {
     fn drop(&mut self) {
-        // Relaxed: only this thread uses its lane.
-        self.bounded.store(self.before, Ordering::Relaxed);
+        self.bounded.set(self.before);
     }
 }
 
@@ -81,8 +79,7 @@ impl Reserve {
 
     /// Free blocks that an allocation for this purpose, by this thread, must leave.
     pub(crate) fn floor(&self, purpose: BlockPurpose) -> u64 {
-        // Relaxed: only this thread writes its lane.
-        let is_bounded = self.bounded.mine().load(Ordering::Relaxed) || !self.is_root;
+        let is_bounded = self.bounded.mine().get() || !self.is_root;
         match purpose {
             BlockPurpose::Freeing => 0,
             BlockPurpose::Growing if is_bounded => self.held_back(),
@@ -95,8 +92,7 @@ impl Reserve {
         let in_group = self.gid != 0 && caller.gids.contains(&self.gid);
         let may = caller.uid == 0 || caller.uid == self.uid || in_group;
         let bounded = self.bounded.mine();
-        // Relaxed: only this thread uses its lane.
-        let before = bounded.swap(!may, Ordering::Relaxed);
+        let before = bounded.swap(!may);
         Acting {
             bounded,
             before,

@@ -15,7 +15,6 @@
 
 use std::collections::BTreeSet;
 
-use sync::atomic::Ordering;
 use sync::clock::{self, Duration};
 use sync::company::{self, Doubt};
 use sync::{MutexGuard, thread};
@@ -195,8 +194,7 @@ impl FsyncLog {
         leader.took = took;
         // A log that was given up takes nobody.
         let is_slow = stepped.is_ok() && company::patience(took).is_some();
-        // Relaxed: a hint; pairs with the load in `gathers`.
-        self.is_slow.store(is_slow, Ordering::Relaxed);
+        self.is_slow.set(is_slow);
         let stepped = match stepped {
             Ok(stepped) => {
                 leader.is_touched |= stepped.blocks > 0;
@@ -219,24 +217,21 @@ impl FsyncLog {
             Until::Synced(batch) => (&self.synced, batch),
             Until::Flushed(batch) => (&self.flushed, batch),
         };
-        // Acquire: pairs with the Release in `step`: a thread that returns sees what the leader wrote.
-        done.load(Ordering::Acquire) >= batch.0
+        done.get() >= batch.0
     }
 
     /// Whether not all are there that may come.
     fn is_expecting(&self, expected: u64) -> bool {
-        // Relaxed: a hint, as in `wait_for_members`.
-        self.members.load(Ordering::Relaxed) < expected
+        self.members.get() < expected
     }
 
     /// Gives those who are expected a moment to come; whether anybody did. With nothing held.
     fn wait_for_members(&self, expected: u64, patience: Duration) -> bool {
         let begin = clock::now();
         let mut gathering = self.gathering.lock();
-        // Relaxed: as below.
-        let there = self.members.load(Ordering::Relaxed);
-        // Relaxed: a hint; a thread that misses it costs the wait's time, no more. So for all that follow.
-        self.awaited.store(expected, Ordering::Relaxed);
+        let there = self.members.get();
+        // A thread that misses it costs the wait's time.
+        self.awaited.set(expected);
         while self.is_expecting(expected) {
             let left = patience.saturating_sub(clock::now() - begin);
             if left.is_zero() {
@@ -244,10 +239,8 @@ impl FsyncLog {
             }
             self.arrived.wait_for(&mut gathering, left);
         }
-        // Relaxed: as above.
-        self.awaited.store(u64::MAX, Ordering::Relaxed);
-        // Relaxed: as above.
-        self.members.load(Ordering::Relaxed) > there
+        self.awaited.set(u64::MAX);
+        self.members.get() > there
     }
 
     /// One flush, by the only leader, behind `used` blocks of the area: writes the batch that is ready, and the running
@@ -295,15 +288,14 @@ impl FsyncLog {
         };
         done.map_err(Unlogged::Failed)?;
         let expected = match synced {
-            // Relaxed: a hint. Nobody whom this flush lets go is among them yet.
-            Some(_) => closures + joined + self.members.load(Ordering::Relaxed),
+            // No thread that this flush releases is among the members yet.
+            Some(_) => closures + joined + self.members.get(),
             // Others wait for what is ready.
             None => 0,
         };
         for (done, batch) in [(&self.synced, synced), (&self.flushed, flushed)] {
             if let Some(batch) = batch {
-                // Release: pairs with the Acquire in `is_done`.
-                done.store(batch.0, Ordering::Release);
+                done.set(batch.0);
             }
         }
         Ok(Stepped {
@@ -322,25 +314,21 @@ impl FsyncLog {
         may_be_none: bool,
     ) -> Result<(Option<Encoded>, u64), Unlogged> {
         let mut running = self.running.write();
-        // Relaxed: the lock orders it; pairs with the store in `add`.
-        if self.is_broken.load(Ordering::Relaxed) {
+        if self.is_broken.get() {
             return Err(Unlogged::Closed);
         }
         let mut keys = BTreeSet::new();
         for lane in self.touched.iter() {
             keys.extend(lane.0.lock().drain(..));
         }
-        // Relaxed: the lock orders it; pairs with the addition in `join`.
-        let joined = self.joined.swap(0, Ordering::Relaxed);
+        let joined = self.joined.swap(0);
         if may_be_none && keys.is_empty() && joined == 0 {
             return Ok((None, 0));
         }
         let batch = *running;
         *running = Batch(batch.0 + 1);
-        // Relaxed: as in `add`.
-        let shows_data = self.shows_data.swap(false, Ordering::Relaxed);
-        // Relaxed: a hint.
-        let members = self.members.swap(0, Ordering::Relaxed);
+        let shows_data = self.shows_data.swap(false);
+        let members = self.members.swap(0);
         let is_empty = keys.is_empty();
         let mut said = BatchRecords::default();
         for key in keys {
@@ -372,8 +360,7 @@ impl FsyncLog {
         while leader.is_leading {
             self.changed.wait(&mut leader);
         }
-        // Relaxed: a hint; pairs with the load in `gathers`.
-        self.is_slow.store(false, Ordering::Relaxed);
+        self.is_slow.set(false);
         Ended {
             is_touched: leader.is_touched,
             syncs: leader.syncs,

@@ -118,8 +118,8 @@ impl<G: Send> Domain<G> {
         let word = &*lane.word;
         // Relaxed: written by the lane's threads only, after the fence below.
         if word.known.load(Ordering::Relaxed) == 0 {
-            // SeqCst: the lane was made before; pairs with the fence in `advance`. If that came first, the loads of
-            // this stay come after it, and find nothing that was out of reach then.
+            // SeqCst: the lane was made before; pairs with the fence in `advance`. If this fence comes first, that look
+            // sees the lane; if that one does, the loads of this stay find nothing that was out of reach then.
             fence(Ordering::SeqCst);
             // Relaxed: as above.
             word.known.store(1, Ordering::Relaxed);
@@ -130,7 +130,8 @@ impl<G: Send> Domain<G> {
             if now == 0 {
                 // SeqCst: see the module; pairs with the exchange in `advance`.
                 let epoch = self.epoch.load(Ordering::SeqCst);
-                // SeqCst: before the loads of this stay; pairs with the loads in `advance`.
+                // SeqCst: before the loads of this stay; pairs with the loads in `advance`. If this exchange comes
+                // first, that look sees the guard; if the look does, this stay's loads come after what it was for.
                 word.guards.swap(epoch << COUNT_BITS | 1, Ordering::SeqCst);
             } else {
                 // Relaxed: the guard around this one is published.
@@ -181,7 +182,9 @@ impl<G: Send> Domain<G> {
     /// Takes the epoch one up, if no guard of an earlier one is left; gives the epoch then.
     pub fn advance(&self) -> u64 {
         let now = self.epoch();
-        // SeqCst: after whatever was put out of reach in earlier epochs; pairs with the fence in `enter`.
+        // SeqCst: after what was put out of reach in earlier epochs; pairs with the fence in `enter`. If this fence
+        // comes first, that stay's loads do not find what was put out of reach; if that fence does, this look sees the
+        // lane.
         fence(Ordering::SeqCst);
         let is_left = |lane: &Lane<G>| {
             // SeqCst: pairs with the exchange in `enter`. The guard's end is a Release, seen with its 0.

@@ -14,8 +14,8 @@
 //! Only numbers below `written` are given out: their records hold what an inode left there, or zeros. Where the search
 //! for a number begins is remembered, so that no search begins at bit 0. Interleavings: `group::inodes::bits::tests`.
 
-use sync::CachePadded;
-use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sync::atomic::{AtomicU64, Ordering};
+use sync::{CachePadded, Hint, Stamp};
 
 /// Words of a bitmap on one cache line.
 const LINE: usize = 16;
@@ -38,18 +38,18 @@ impl Words {
 
 /// What all takers of a group write, on a line of its own.
 struct Head {
-    /// How many can be had. [atomic: Relaxed, exact at rest]
-    free: AtomicU32,
-    /// All numbers that were ever taken are below this. [atomic: Relaxed, a bound]
-    used_end: AtomicU32,
+    /// How many can be had. [exact at rest]
+    free: Hint<u32>,
+    /// All numbers that were ever taken are below this.
+    used_end: Hint<u32>,
     /// No word before the one in the lower half has a clear bit; the upper half counts bits that became clear, so that
     /// nobody who looked before says so after. [atomic: Acquire, Release; a bound at rest]
     first: AtomicU64,
-    /// The word in which a chunk was taken last. [atomic: Relaxed, hint]
-    last: AtomicU32,
+    /// The word in which a chunk was taken last.
+    last: Hint<u32>,
     /// There was no chunk of as many numbers as the lower half says below `used_end`, when the upper half of `first`
-    /// was this one's. [atomic: Relaxed, hint]
-    scarce: AtomicU64,
+    /// was this one's.
+    scarce: Hint<u64>,
 }
 
 /// Numbers of one word that were taken together.
@@ -84,7 +84,7 @@ pub(crate) struct InodeBits {
     /// Numbers that the group has. [const]
     len: u32,
     /// Records below this may be read by anyone. [atomic: Acquire, Release; written under the lock on inode tables]
-    written: AtomicU32,
+    written: Stamp<u32>,
     /// A bit a number that can't be had. [atomic: Acquire, Release]
     used: Words,
     /// A bit a number that is in use as of the last epoch that was folded. [the committer; read: any time]
@@ -162,14 +162,14 @@ impl InodeBits {
         let used_end = used_end.max(end).min(len);
         InodeBits {
             head: CachePadded::new(Head {
-                free: AtomicU32::new(free),
-                used_end: AtomicU32::new(used_end),
+                free: Hint::new(free),
+                used_end: Hint::new(used_end),
                 first: AtomicU64::new(0),
-                last: AtomicU32::new(0),
-                scarce: AtomicU64::new(u64::MAX),
+                last: Hint::new(0),
+                scarce: Hint::new(u64::MAX),
             }),
             len,
-            written: AtomicU32::new(written.max(used_end).min(len)),
+            written: Stamp::new(written.max(used_end).min(len)),
             used,
             in_image,
         }
@@ -177,8 +177,7 @@ impl InodeBits {
 
     /// How many can be had now.
     pub(crate) fn free(&self) -> u32 {
-        // Relaxed: a hint while others take and give back.
-        self.head.free.load(Ordering::Relaxed)
+        self.head.free.get()
     }
 
     /// Numbers that the group has.
@@ -188,20 +187,17 @@ impl InodeBits {
 
     /// All numbers that were ever taken are below this.
     pub(crate) fn used_end(&self) -> u32 {
-        // Relaxed: a bound that others raise.
-        self.head.used_end.load(Ordering::Relaxed)
+        self.head.used_end.get()
     }
 
     /// Records below this can be read, so their numbers can be given out.
     pub(crate) fn written(&self) -> u32 {
-        // Acquire: the records are there; pairs with the Release in `set_written`.
-        self.written.load(Ordering::Acquire)
+        self.written.get()
     }
 
     /// More records can be read. Under the lock on inode tables.
     pub(crate) fn set_written(&self, written: u32) {
-        // Release: comes after the records; pairs with the Acquire in `written`.
-        self.written.store(written.min(self.len), Ordering::Release);
+        self.written.set(written.min(self.len));
     }
 
     /// Words of the bitmap.
@@ -240,13 +236,9 @@ impl InodeBits {
 
     /// Counts what was taken.
     fn took(&self, chunk: Chunk) -> Chunk {
-        // Relaxed: a hint; here and in `give_back`.
-        self.head.free.fetch_sub(chunk.len(), Ordering::Relaxed);
+        self.head.free.sub(chunk.len());
         let end = chunk.end();
-        let grown = |used_end| (used_end < end).then_some(end);
-        let used_end = &self.head.used_end;
-        // Relaxed: a bound, which only grows; where it does not, nothing is written.
-        let _ = used_end.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown);
+        self.head.used_end.raise(end);
         chunk
     }
 
@@ -337,21 +329,18 @@ impl InodeBits {
         // Acquire: pairs with the Release in `give_back`, as in `take_lowest`.
         let first = self.head.first.load(Ordering::Acquire);
         let mut looked = 0;
-        // Relaxed: a hint.
-        let scarce = self.head.scarce.load(Ordering::Relaxed);
+        let scarce = self.head.scarce.get();
         // The lower halves.
         let is_scarce = scarce >> 32 == first >> 32 && scarce as u32 <= half;
         if !is_scarce {
             let (chunk, words) = self.search(first as u32, size, half);
             looked += words;
             if let Some(chunk) = chunk {
-                // Relaxed: a hint.
-                self.head.last.store(chunk.word, Ordering::Relaxed);
+                self.head.last.set(chunk.word);
                 return (Some(chunk), looked);
             }
             let now = first >> 32 << 32 | u64::from(half);
-            // Relaxed: a hint.
-            self.head.scarce.store(now, Ordering::Relaxed);
+            self.head.scarce.set(now);
         }
         let (chunk, words) = self.take_fresh(size);
         looked += words;
@@ -374,8 +363,8 @@ impl InodeBits {
             let chunk = self.take_behind(end, size);
             if chunk.is_some() {
                 if start > end {
-                    // Relaxed: a hint; there are smaller ones in between now.
-                    self.head.scarce.store(u64::MAX, Ordering::Relaxed);
+                    // There are smaller ones in between now.
+                    self.head.scarce.set(u64::MAX);
                 }
                 return (chunk, looked);
             }
@@ -386,12 +375,7 @@ impl InodeBits {
     /// A chunk of `size` numbers among the words that were in use, from where one was taken last; else one of `half`.
     fn search(&self, first: u32, size: u32, half: u32) -> (Option<Chunk>, u32) {
         let end = self.used_end().div_ceil(64);
-        // Relaxed: a hint.
-        let last = self
-            .head
-            .last
-            .load(Ordering::Relaxed)
-            .clamp(first, end.max(first));
+        let last = self.head.last.get().clamp(first, end.max(first));
         let mut looked = 0;
         let mut second = None;
         for word in (last..end).chain(first..last.min(end)) {
@@ -419,8 +403,7 @@ impl InodeBits {
         self.used
             .word(chunk.word)
             .fetch_and(!chunk.bits, Ordering::Release);
-        // Relaxed: a hint.
-        self.head.free.fetch_add(chunk.len(), Ordering::Relaxed);
+        self.head.free.add(chunk.len());
         let noted = |first: u64| {
             // The lower half.
             let lowest = chunk.word.min(first as u32);

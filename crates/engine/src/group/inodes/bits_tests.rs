@@ -1,5 +1,7 @@
 //! Bitmaps of inodes: against a plain set, and with several threads at once in many orders.
 
+use sync::atomic::AtomicU32;
+
 use super::*;
 
 fn clear(len: u32) -> InodeBits {

@@ -10,8 +10,7 @@
 use std::ops::Range;
 
 use ondisk::Group;
-use sync::CachePadded;
-use sync::atomic::{AtomicU64, Ordering};
+use sync::{CachePadded, Hint};
 
 use super::{Scan, ScanPurpose};
 use crate::group::Groups;
@@ -27,15 +26,15 @@ const HIGHS: u64 = ONES << 7;
 
 /// A byte a group: an order plus one, or 0 for none.
 pub(crate) struct Orders {
-    /// [atomic: Relaxed, hint; a byte is written under its group's lock]
-    lines: Box<[CachePadded<[AtomicU64; A_LINE as usize]>]>,
+    /// [a byte is written under its group's lock]
+    lines: Box<[CachePadded<[Hint<u64>; A_LINE as usize]>]>,
 }
 
 impl Orders {
     /// Of groups with these bytes.
     pub(crate) fn new(bytes: impl ExactSizeIterator<Item = u8>) -> Orders {
         let lines = bytes.len().div_ceil((A_WORD * A_LINE) as usize);
-        let mut lines: Box<[CachePadded<[AtomicU64; A_LINE as usize]>]> =
+        let mut lines: Box<[CachePadded<[Hint<u64>; A_LINE as usize]>]> =
             (0..lines).map(|_| CachePadded::default()).collect();
         for (group, byte) in (0..).zip(bytes) {
             let (line, word, shift) = place(group);
@@ -50,8 +49,7 @@ impl Orders {
             let (line, word, shift) = place(group.0);
             // Bytes stay below 128, so nothing is carried into a neighbour.
             let change = (u64::from(new) << shift).wrapping_sub(u64::from(old) << shift);
-            // Relaxed: a hint; who acts on it takes the group's lock.
-            self.lines[line][word].fetch_add(change, Ordering::Relaxed);
+            self.lines[line][word].add(change);
         }
     }
 
@@ -60,8 +58,7 @@ impl Orders {
         let mut at = range.start;
         while at < range.end {
             let (line, word, shift) = place(at);
-            // Relaxed: as in `change`.
-            let orders = self.lines.get(line)?[word].load(Ordering::Relaxed);
+            let orders = self.lines.get(line)?[word].get();
             // In each byte the highest bit stays if the rest is not below `least`.
             let enough = ((orders | HIGHS) - ONES * u64::from(least)) & HIGHS;
             let found = enough >> shift;

@@ -1,6 +1,7 @@
 //! Shares, leases and the sum: what is handed out never exceeds what there is, and nobody is refused what is there.
 
 use model::Random;
+use sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 

@@ -25,10 +25,13 @@ impl Exclusive<'_> {
     /// Changes several blocks of the directory in one step for threads that read it without its lock. Never waits for a
     /// lock.
     pub(crate) fn change_names<R>(&self, change: impl FnOnce() -> R) -> R {
-        // SeqCst: pairs with the loads in `names_version`, here and below.
+        // SeqCst: pairs with the loads in `names_version`. If the reader's first load comes after this add, it sees an
+        // odd version; if it comes before, the reader's second load sees another version, unless all that it read came
+        // before this add.
         self.inode.names.fetch_add(1, Ordering::SeqCst);
         let result = change();
-        // SeqCst: pairs with the loads in `names_version`.
+        // SeqCst: after the change; pairs with the loads in `names_version`: a reader that begins with this version
+        // reads what the change left.
         self.inode.names.fetch_add(1, Ordering::SeqCst);
         result
     }
@@ -93,8 +96,7 @@ impl Exclusive<'_> {
                 let slot = Arc::make_mut(slot).bytes_mut();
                 let (result, inode, only_record) = change(slot);
                 let is_nameless = inode.links_count() == 0;
-                // Relaxed: the inode's lock orders it.
-                self.inode.is_nameless.store(is_nameless, Ordering::Relaxed);
+                self.inode.is_nameless.set(is_nameless);
                 self.inode.replace_latest(&inode, slot, only_record);
                 result
             },

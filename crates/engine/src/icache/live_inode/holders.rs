@@ -33,8 +33,7 @@ impl LiveInode {
 
     /// Whether the inode has no names. No other thread has the inode.
     pub(crate) fn is_nameless(&self) -> bool {
-        // Relaxed: no other thread changes it.
-        self.is_nameless.load(Ordering::Relaxed)
+        self.is_nameless.get()
     }
 
     /// Whether the inode has a holder.

@@ -6,8 +6,7 @@
 //! its own, read and written without a lock; a file of another goal never touches it. A crash forgets all.
 
 use ondisk::{FsBlock, Geometry, Group, Ino};
-use sync::CachePadded;
-use sync::atomic::{AtomicU32, Ordering};
+use sync::{CachePadded, Hint};
 
 use super::StreamGoals;
 
@@ -18,8 +17,8 @@ const NONE: u32 = u32::MAX;
 
 /// See the module.
 pub(super) struct Hashed {
-    /// The group in which blocks were taken last for a file of this goal. [atomic: Relaxed, hint]
-    groups: Box<[CachePadded<AtomicU32>]>,
+    /// The group in which blocks were taken last for a file of this goal.
+    groups: Box<[CachePadded<Hint<u32>>]>,
 }
 
 impl Hashed {
@@ -30,21 +29,20 @@ impl Hashed {
 
     fn with(groups: u32, cores: usize) -> Hashed {
         let most = groups.div_ceil(GROUPS_A_GOAL).max(1) as usize;
-        let goal = |_| CachePadded::new(AtomicU32::new(NONE));
+        let goal = |_| CachePadded::new(Hint::new(NONE));
         Hashed {
             groups: (0..cores.clamp(1, most)).map(goal).collect(),
         }
     }
 
-    fn slot(&self, ino: Ino) -> &AtomicU32 {
+    fn slot(&self, ino: Ino) -> &Hint<u32> {
         &self.groups[ino.0 as usize % self.groups.len()]
     }
 }
 
 impl StreamGoals for Hashed {
     fn goal(&self, geometry: &Geometry, ino: Ino, own: FsBlock) -> FsBlock {
-        // Relaxed: a hint.
-        let group = self.slot(ino).load(Ordering::Relaxed);
+        let group = self.slot(ino).get();
         // A word that is no group of this volume leads nowhere.
         match group < geometry.groups() {
             true => geometry.group_first_block(Group(group)),
@@ -55,12 +53,7 @@ impl StreamGoals for Hashed {
     fn took(&self, geometry: &Geometry, ino: Ino, end: FsBlock) {
         let last = FsBlock(end.0.saturating_sub(1));
         if let Some(group) = geometry.group_of_block(last) {
-            let slot = self.slot(ino);
-            // Relaxed: a hint; looked at first, so that the line is written only when the group changes.
-            if slot.load(Ordering::Relaxed) != group.0 {
-                // Relaxed: as above.
-                slot.store(group.0, Ordering::Relaxed);
-            }
+            self.slot(ino).set_if_new(group.0);
         }
     }
 }

@@ -2,8 +2,7 @@
 //! that all threads write. No lock; a crash forgets it.
 
 use ondisk::{FsBlock, Geometry, Ino};
-use sync::CachePadded;
-use sync::atomic::{AtomicU64, Ordering};
+use sync::{CachePadded, Hint};
 
 use super::StreamGoals;
 
@@ -21,21 +20,19 @@ impl StreamGoals for OfInode {
 /// Behind the last one taken for any large file, so that these lie one behind the other.
 #[derive(Default)]
 pub(super) struct Global {
-    /// 0 before the first. [atomic: Relaxed, hint]
-    last: CachePadded<AtomicU64>,
+    /// 0 before the first.
+    last: CachePadded<Hint<u64>>,
 }
 
 impl StreamGoals for Global {
     fn goal(&self, _: &Geometry, _: Ino, own: FsBlock) -> FsBlock {
-        // Relaxed: a hint.
-        match self.last.load(Ordering::Relaxed) {
+        match self.last.get() {
             0 => own,
             last => FsBlock(last),
         }
     }
 
     fn took(&self, _: &Geometry, _: Ino, end: FsBlock) {
-        // Relaxed: a hint.
-        self.last.store(end.0, Ordering::Relaxed);
+        self.last.set(end.0);
     }
 }

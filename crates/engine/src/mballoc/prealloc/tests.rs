@@ -98,6 +98,7 @@ fn a_thread_keeps_a_run_for_each_part_of_the_volume() {
 /// Threads that keep, use, draw back and meet the end of space: every block has one owner at a time, and all are used.
 mod schedules {
     use super::*;
+    use sync::atomic::{AtomicBool, Ordering};
     use sync::schedule::{self, SchedulePlan};
     use sync::thread::workers;
 
