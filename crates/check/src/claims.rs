@@ -9,8 +9,7 @@
 use std::ops::Range;
 
 use ondisk::{FsBlock, Geometry, Group};
-use sync::atomic::{AtomicU64, Ordering};
-use sync::{Mutex, OnceLock, Rank};
+use sync::{Mutex, OnceLock, Rank, Statistic};
 
 use crate::bits::AtomicBits;
 use crate::{limits, runs};
@@ -30,8 +29,8 @@ pub struct Claims {
     chunks: Box<[OnceLock<Slots>]>,
     /// First block and number of blocks of what was claimed more than once. [job]
     shared: Mutex<Vec<(u64, u64)>>,
-    /// Blocks claimed by files so far. [atomic: Relaxed, a bound only]
-    claimed: AtomicU64,
+    /// Blocks claimed by files so far.
+    claimed: Statistic,
 }
 
 impl Claims {
@@ -55,7 +54,7 @@ impl Claims {
             window,
             chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
             shared: Mutex::new(Rank::Job, Vec::new()),
-            claimed: AtomicU64::new(0),
+            claimed: Statistic::new(0),
         }
     }
 
@@ -123,8 +122,7 @@ impl Claims {
 
     /// Takes `blocks` out of what files may claim in all; false once that is used up.
     pub fn may_claim(&self, blocks: u64) -> bool {
-        // Relaxed: a bound on the work, which need not be exact.
-        let before = self.claimed.fetch_add(blocks, Ordering::Relaxed);
+        let before = self.claimed.add(blocks);
         before
             < self
                 .geometry

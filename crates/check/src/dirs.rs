@@ -3,8 +3,7 @@
 use ondisk::casefold::FoldedName;
 use ondisk::dirent::{self, DirForm};
 use ondisk::{Feature, Flags, Ino, Inode, xattr};
-use sync::atomic::{AtomicU32, Ordering};
-use sync::{Mutex, Rank};
+use sync::{Guarded, Mutex, Rank};
 
 use crate::ahead;
 use crate::htree::{Index, Leaf, Reported};
@@ -21,10 +20,10 @@ use crate::work::Stage;
 /// The directory with its place in the tree.
 pub struct Node {
     pub directory: Directory,
-    /// What '..' names; 0 where there is none. [atomic: Relaxed, one writer]
-    pub dotdot: AtomicU32,
-    /// The directory whose entry names this one first; 0 while there is none. [atomic: Relaxed]
-    pub parent: AtomicU32,
+    /// What '..' names; 0 where there is none. [written by its own unit; read by later passes]
+    pub dotdot: Guarded<u32>,
+    /// The directory whose entry names this one first; 0 while there is none. [read by later passes]
+    pub parent: Guarded<u32>,
 }
 
 /// All directories, by number.
@@ -60,8 +59,8 @@ struct Scratch {
 pub fn pass(volume: &Volume<'_>, directories: Vec<Directory>, policies: Vec<(u32, u32)>) -> Tree {
     let nodes = directories.into_iter().map(|directory| Node {
         directory,
-        dotdot: AtomicU32::new(0),
-        parent: AtomicU32::new(0),
+        dotdot: Guarded::new(0),
+        parent: Guarded::new(0),
     });
     let tree = Tree(nodes.collect());
     let blocks = |node: &Node| node.directory.runs.iter().map(|run| run.len).sum::<u64>();
@@ -380,8 +379,7 @@ impl Reader<'_> {
         };
         let area = inode.block_area();
         let parent = crate::map::word32(area, 0);
-        // Relaxed: this unit is the only writer; the next pass starts after a join.
-        self.node.dotdot.store(parent, Ordering::Relaxed);
+        self.node.dotdot.set(parent);
         self.volume.inodes.link(self.ino);
         self.volume.inodes.link(Ino(parent));
         let form = self.form().without_checksum();
@@ -491,8 +489,7 @@ impl Reader<'_> {
                 self.volume.found(problem.found(entry.ino.0));
             }
         } else {
-            // Relaxed: this unit is the only writer; the next pass starts after a join.
-            self.node.dotdot.store(entry.ino.0, Ordering::Relaxed);
+            self.node.dotdot.set(entry.ino.0);
         }
         self.target(entry, spot);
     }
@@ -591,12 +588,7 @@ impl Reader<'_> {
         let Some(child) = self.pass.tree.find(entry.ino) else {
             return;
         };
-        // Relaxed: only which of two names comes first is decided; the next pass starts after a join.
-        let first =
-            child
-                .parent
-                .compare_exchange(0, self.ino.0, Ordering::Relaxed, Ordering::Relaxed);
-        if first.is_err() {
+        if child.parent.replace(0, self.ino.0).is_err() {
             volume.found(with(Code::DirectoryLinked));
         }
     }

@@ -7,7 +7,7 @@ use ondisk::casefold::FoldedName;
 use ondisk::dirhash::{self, HashVersion};
 use ondisk::htree::{self, Kind, LEVELS_MAX, LEVELS_MAX_LARGE};
 use ondisk::{Corrupt, Feature, Flags, Site, dirent};
-use sync::atomic::{AtomicBool, Ordering};
+use sync::Hint;
 
 use crate::dirs::Reader;
 use crate::limits;
@@ -55,13 +55,12 @@ struct Pending {
 /// Which kinds of wrong places were reported for a directory: one of each is enough to say that its index must be made
 /// anew.
 #[derive(Default)]
-pub struct Reported([AtomicBool; 3]);
+pub struct Reported([Hint<bool>; 3]);
 
 impl Reported {
     /// Whether this is the first problem of its kind.
     fn is_first(&self, kind: usize) -> bool {
-        // Relaxed: decides only which of several problems is listed.
-        !self.0[kind].swap(true, Ordering::Relaxed)
+        !self.0[kind].swap(true)
     }
 }
 

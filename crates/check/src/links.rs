@@ -1,7 +1,6 @@
 //! Connectivity and link counts: each directory is reached from the root once, and each inode has its names.
 
 use ondisk::{Feature, FileType, Ino, Inode};
-use sync::atomic::Ordering;
 
 use crate::dirs::Tree;
 use crate::problem::Code;
@@ -28,11 +27,7 @@ pub fn connectivity(volume: &Volume<'_>, tree: &Tree) {
     volume.crew.begin(Stage::Connectivity, tree.0.len() as u64);
     let mut ways = vec![Way::Unknown; tree.0.len()];
     for (index, node) in tree.0.iter().enumerate() {
-        // Relaxed: the threads of the directory pass were joined.
-        let (dotdot, parent) = (
-            node.dotdot.load(Ordering::Relaxed),
-            node.parent.load(Ordering::Relaxed),
-        );
+        let (dotdot, parent) = (node.dotdot.get(), node.parent.get());
         let ino = node.directory.ino;
         let parent = if ino == Ino::ROOT { ino.0 } else { parent };
         if volume.inodes.state(ino).has(State::ORPHAN) {
@@ -64,8 +59,7 @@ fn follow(tree: &Tree, index: usize, ways: &mut [Way]) {
         }
         ways[index] = Way::Followed;
         path.push(index);
-        // Relaxed: the threads of the directory pass were joined.
-        at = tree.index(Ino(node.parent.load(Ordering::Relaxed)));
+        at = tree.index(Ino(node.parent.get()));
     };
     for index in path {
         ways[index] = end;

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ondisk::dirent::{self, DirForm};
 use ondisk::{Feature, Flags, Ino, Inode, xattr};
-use sync::atomic::Ordering;
 use sync::{Mutex, Rank};
 
 use crate::dirs::{Node, Tree};
@@ -93,8 +92,7 @@ fn name_directories(
         let mut children: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for ino in wanted.iter().filter(|ino| done.insert(**ino)) {
             if let Some(node) = tree.find(Ino(*ino)) {
-                // Relaxed: the threads of the directory pass were joined.
-                let parent = node.parent.load(Ordering::Relaxed);
+                let parent = node.parent.get();
                 children.entry(parent).or_default().insert(*ino);
             }
         }

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use device::BlockDevice;
 use ondisk::{Feature, Geometry, Superblock, Unsupported};
-use sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use sync::atomic::AtomicBool;
+use sync::{Guarded, Statistic};
 
 use crate::claims::Claims;
 use crate::dirs::Tree;
@@ -147,9 +148,9 @@ pub fn examine(device: &dyn BlockDevice, options: &Options<'_>) -> Result<Examin
             cancelled: options.cancelled,
             progress: options.progress,
             trace: options.trace,
-            stage: AtomicU8::new(0),
-            done: AtomicU64::new(0),
-            total: AtomicU64::new(0),
+            stage: Guarded::new(0),
+            done: Statistic::new(0),
+            total: Guarded::new(0),
         },
         orphans: Vec::new(),
         unread: Unread::default(),

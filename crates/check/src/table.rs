@@ -11,8 +11,7 @@
 use std::collections::HashMap;
 
 use ondisk::{FileType, Geometry, Group, Ino};
-use sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use sync::{Mutex, OnceLock, Rank};
+use sync::{Guarded, Mutex, OnceLock, Rank};
 
 /// What the inode pass says of an inode: the type's number in the low three bits (0 where the mode names none).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,17 +53,17 @@ const PIECE: u32 = 512;
 /// The low byte of a word whose missing names are counted in the table.
 const IN_TABLE: u16 = 0xFF;
 
-type Piece = OnceLock<Box<[AtomicU16]>>;
+type Piece = OnceLock<Box<[Guarded<u16>]>>;
 
 /// The inodes of a file system.
 pub struct InodeTable {
     geometry: Geometry,
-    /// By group, then by piece of its inodes. [atomic: Relaxed]
+    /// By group, then by piece of its inodes. [read by later passes]
     groups: Box<[OnceLock<Box<[Piece]>>]>,
     /// Names found minus links stored, where a word can't hold that. [job]
     table: Mutex<HashMap<u32, i64>>,
-    /// Whether the table has any entry. [atomic: Relaxed]
-    has_table: AtomicBool,
+    /// Whether the table has any entry. [read by later passes]
+    has_table: Guarded<bool>,
 }
 
 impl InodeTable {
@@ -74,11 +73,11 @@ impl InodeTable {
             geometry: *geometry,
             groups: geometry.all_groups().map(|_| OnceLock::new()).collect(),
             table: Mutex::new(Rank::Job, HashMap::new()),
-            has_table: AtomicBool::new(false),
+            has_table: Guarded::new(false),
         }
     }
 
-    fn slot(&self, ino: Ino) -> Option<&AtomicU16> {
+    fn slot(&self, ino: Ino) -> Option<&Guarded<u16>> {
         let (group, index) = self.geometry.group_of_ino(ino)?;
         let pieces = self.groups[group.0 as usize].get()?;
         let piece = pieces[(index / PIECE) as usize].get()?;
@@ -103,27 +102,24 @@ impl InodeTable {
         let pieces = self.groups[group.0 as usize]
             .get_or_init(|| (0..count).map(|_| OnceLock::new()).collect());
         let piece = pieces[(index / PIECE) as usize]
-            .get_or_init(|| (0..PIECE).map(|_| AtomicU16::new(0)).collect());
+            .get_or_init(|| (0..PIECE).map(|_| Guarded::new(0)).collect());
         let missing = links.min(IN_TABLE);
         if missing == IN_TABLE {
             self.add_to_table(ino, -i64::from(links));
         }
         let word = u16::from(state.0) << 8 | missing;
-        // Relaxed: the unit that reads the inode is the only writer; other passes start after a join.
-        piece[(index % PIECE) as usize].store(word, Ordering::Relaxed);
+        piece[(index % PIECE) as usize].set(word);
     }
 
     fn add_to_table(&self, ino: Ino, names: i64) {
         *self.table.lock().entry(ino.0).or_insert(0) += names;
-        // Relaxed: read by passes that start after a join.
-        self.has_table.store(true, Ordering::Relaxed);
+        self.has_table.set(true);
     }
 
     /// What is known of an inode; nothing of one that is not in use.
     pub fn state(&self, ino: Ino) -> State {
         match self.slot(ino) {
-            // Relaxed: the state is written by an earlier pass, which was joined.
-            Some(word) => State((word.load(Ordering::Relaxed) >> 8) as u8),
+            Some(word) => State((word.get() >> 8) as u8),
             None => State::default(),
         }
     }
@@ -135,8 +131,7 @@ impl InodeTable {
             0 | IN_TABLE => None,
             _ => Some(word - 1),
         };
-        // Relaxed: a sum that is read after the threads are joined.
-        let counted = slot.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
+        let counted = slot.update(fewer);
         if counted.is_err() {
             self.add_to_table(ino, 1);
         }
@@ -145,13 +140,11 @@ impl InodeTable {
     /// Names found minus links stored.
     pub fn balance(&self, ino: Ino) -> i64 {
         let Some(slot) = self.slot(ino) else { return 0 };
-        // Relaxed: read after the threads that count names were joined.
-        let missing = slot.load(Ordering::Relaxed) & 0xFF;
+        let missing = slot.get() & 0xFF;
         if missing != 0 && missing != IN_TABLE {
             return -i64::from(missing);
         }
-        // Relaxed: as for the word.
-        match self.has_table.load(Ordering::Relaxed) {
+        match self.has_table.get() {
             true => self.table.lock().get(&ino.0).copied().unwrap_or(0),
             false => 0,
         }
@@ -169,8 +162,7 @@ impl InodeTable {
                 (first..).zip(words)
             });
         words.filter_map(|(index, word)| {
-            // Relaxed: read after the threads of earlier passes were joined.
-            let word = word.load(Ordering::Relaxed);
+            let word = word.get();
             let state = State((word >> 8) as u8);
             (state != State::default()).then_some((index, state, word & 0xFF != 0))
         })
@@ -180,8 +172,7 @@ impl InodeTable {
     pub fn with_more_names(&self) -> Vec<Ino> {
         let table = self.table.lock();
         let inodes = table.keys().map(|ino| Ino(*ino));
-        // Relaxed: read after the threads of earlier passes were joined.
-        let is_full = |word: &AtomicU16| word.load(Ordering::Relaxed) & 0xFF == 0;
+        let is_full = |word: &Guarded<u16>| word.get() & 0xFF == 0;
         let mut inodes: Vec<Ino> = inodes
             .filter(|ino| self.slot(*ino).is_some_and(is_full))
             .collect();

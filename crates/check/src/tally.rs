@@ -1,7 +1,7 @@
 //! The last pass: bitmaps and counts of each group against what was found, then the superblock's.
 
 use ondisk::{Group, Ino, bitmap, group_desc};
-use sync::atomic::{AtomicU64, Ordering};
+use sync::Statistic;
 
 use crate::metadata::MetadataRuns;
 use crate::problem::Code;
@@ -10,13 +10,13 @@ use crate::table::State;
 use crate::volume::Volume;
 use crate::work::Stage;
 
-/// Sums over all groups. [atomic: Relaxed]
+/// Sums over all groups.
 #[derive(Default)]
 pub struct Sums {
-    used_clusters: AtomicU64,
-    free_clusters: AtomicU64,
-    files: AtomicU64,
-    directories: AtomicU64,
+    used_clusters: Statistic,
+    free_clusters: Statistic,
+    files: Statistic,
+    directories: Statistic,
 }
 
 /// Compares the block bitmaps of the groups in the claims' window.
@@ -42,8 +42,7 @@ pub fn pass(volume: &Volume<'_>, sums: &Sums, fragmented: u64) -> Totals {
         let group = Group(unit as u32);
         inodes(volume, group, sums);
     });
-    // Relaxed: the threads are joined.
-    let load = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+    let load = |sum: &Statistic| sum.get();
     let geometry = &volume.geometry;
     let free_blocks = load(&sums.free_clusters) << geometry.cluster_ratio_bits();
     let files = load(&sums.files);
@@ -116,10 +115,8 @@ fn blocks(volume: &Volume<'_>, group: Group, uninit: &MetadataRuns, sums: &Sums)
     ours.resize(geometry.block_size().bytes(), 0);
     let used = bitmap::count(&ours, clusters);
     let free = clusters - used;
-    // Relaxed: the sum is read only after the threads that add to it were joined.
-    sums.used_clusters.fetch_add(used.into(), Ordering::Relaxed);
-    // Relaxed: as for the sum before.
-    sums.free_clusters.fetch_add(free.into(), Ordering::Relaxed);
+    sums.used_clusters.add(used.into());
+    sums.free_clusters.add(free.into());
     // A block that can't be read may hold what names more blocks.
     let is_known = !volume.unread.maps();
     // A count that follows a bitmap that is wrong is a consequence of that, as for e2fsck -n.
@@ -209,11 +206,8 @@ fn inodes(volume: &Volume<'_>, group: Group, sums: &Sums) {
         directories += u32::from(state.is_used() && is_dir);
     }
     let used = bitmap::count(&ours, per_group);
-    // Relaxed: the sum is read only after the threads that add to it were joined.
-    sums.files.fetch_add(used.into(), Ordering::Relaxed);
-    // Relaxed: as for the sum before.
-    sums.directories
-        .fetch_add(directories.into(), Ordering::Relaxed);
+    sums.files.add(used.into());
+    sums.directories.add(directories.into());
     let count = |code, found, expected: u32, on_disk: Option<u32>| {
         if found != expected && Some(found) != on_disk && is_known {
             volume.found(problem(code).found(found).expected(expected));

@@ -2,7 +2,7 @@
 
 use device::BlockDevice;
 use ondisk::{Feature, FsBlock, Geometry, Group, GroupDesc, Ino, Superblock};
-use sync::atomic::{AtomicBool, Ordering};
+use sync::Guarded;
 
 use crate::claims::Claims;
 use crate::metadata::MetadataRuns;
@@ -22,33 +22,29 @@ pub struct GroupFacts {
 /// What could not be read, so that sums over it say nothing.
 #[derive(Default)]
 pub struct Unread {
-    /// [atomic: Relaxed; passes that ask start after a join]
-    maps: AtomicBool,
-    /// [atomic: Relaxed; passes that ask start after a join]
-    names: AtomicBool,
+    /// [read by later passes]
+    maps: Guarded<bool>,
+    /// [read by later passes]
+    names: Guarded<bool>,
 }
 
 impl Unread {
     /// Part of the inodes or of a map: there may be blocks in use that are not known.
     pub fn add_map(&self) {
-        // Relaxed: read after the threads of the pass are joined.
-        self.maps.store(true, Ordering::Relaxed);
+        self.maps.set(true);
     }
 
     /// Part of a directory: there may be names that are not known.
     pub fn add_names(&self) {
-        // Relaxed: read after the threads of the pass are joined.
-        self.names.store(true, Ordering::Relaxed);
+        self.names.set(true);
     }
 
     pub fn maps(&self) -> bool {
-        // Relaxed: the threads of the inode pass are joined.
-        self.maps.load(Ordering::Relaxed)
+        self.maps.get()
     }
 
     pub fn names(&self) -> bool {
-        // Relaxed: the threads of the directory pass are joined.
-        self.names.load(Ordering::Relaxed)
+        self.names.get()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Work units that idle threads take from one counter, in disk order.
 
-use sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sync::clock::{self, Instant};
+use sync::{Guarded, Statistic};
 
 /// A pass.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -71,28 +72,25 @@ pub struct Crew<'a> {
     pub cancelled: &'a AtomicBool,
     pub progress: &'a (dyn Fn(PassProgress) + Sync),
     pub trace: Option<&'a (dyn Fn(PassSpan) + Sync)>,
-    /// The number of the pass in [`Stage::ALL`]. [atomic: Relaxed; written between passes]
-    pub stage: AtomicU8,
-    /// Units of the pass that are done. [atomic: Relaxed]
-    pub done: AtomicU64,
-    /// Units of the pass. [atomic: Relaxed; written between passes]
-    pub total: AtomicU64,
+    /// The number of the pass in [`Stage::ALL`]. [written between passes]
+    pub stage: Guarded<u8>,
+    /// Units of the pass that are done.
+    pub done: Statistic,
+    /// Units of the pass. [written between passes]
+    pub total: Guarded<u64>,
 }
 
 impl Crew<'_> {
     fn stage(&self) -> Stage {
-        // Relaxed: written before the threads of the pass are started.
-        Stage::ALL[usize::from(self.stage.load(Ordering::Relaxed))]
+        Stage::ALL[usize::from(self.stage.get())]
     }
 
     /// Begins a pass of this many units.
     pub fn begin(&self, stage: Stage, total: u64) {
-        // Relaxed: no thread of a pass runs.
-        self.stage.store(stage as u8, Ordering::Relaxed);
-        // Relaxed: as for the stage.
-        self.done.store(0, Ordering::Relaxed);
-        // Relaxed: as for the stage.
-        self.total.store(total, Ordering::Relaxed);
+        // No thread of a pass runs.
+        self.stage.set(stage as u8);
+        self.done.set(0);
+        self.total.set(total);
         (self.progress)(PassProgress {
             stage,
             done: 0,
@@ -102,10 +100,8 @@ impl Crew<'_> {
 
     /// Counts units of the pass that are done.
     pub fn add(&self, units: u64) {
-        // Relaxed: a figure to be shown.
-        let done = self.done.fetch_add(units, Ordering::Relaxed) + units;
-        // Relaxed: written before the threads of the pass are started.
-        let total = self.total.load(Ordering::Relaxed);
+        let done = self.done.add(units) + units;
+        let total = self.total.get();
         let stage = self.stage();
         (self.progress)(PassProgress { stage, done, total });
     }
@@ -156,6 +152,8 @@ impl Crew<'_> {
 
 #[cfg(test)]
 mod tests {
+    use sync::atomic::AtomicU64;
+
     use super::*;
 
     #[test]
@@ -168,12 +166,11 @@ mod tests {
                 cancelled: &cancelled,
                 progress: &|_| {},
                 trace: None,
-                stage: AtomicU8::new(0),
-                done: AtomicU64::new(0),
-                total: AtomicU64::new(0),
+                stage: Guarded::new(0),
+                done: Statistic::new(0),
+                total: Guarded::new(0),
             };
             crew.share_out(100, |unit| {
-                // Relaxed: a sum that is read after the threads are joined.
                 sum.fetch_add(1 << (unit % 50), Ordering::Relaxed);
             });
             // Relaxed: the threads are joined.

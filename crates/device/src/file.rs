@@ -12,7 +12,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
 
-use sync::atomic::{AtomicU64, Ordering};
+use sync::Guarded;
 use sync::clock::Duration;
 
 use crate::block_device::{BlockDevice, DeviceError, Resize, check_range};
@@ -68,8 +68,8 @@ pub struct FileDevice {
     path: String,
     read_only: bool,
     is_regular: bool,
-    /// Bytes. [atomic: Relaxed, changed by `set_size` only]
-    size: AtomicU64,
+    /// Bytes. [changed by `set_size` only, whose caller tells others]
+    size: Guarded<u64>,
 }
 
 /// A file that was just made, under its name; it is removed when this is dropped.
@@ -209,7 +209,7 @@ impl FileDevice {
             path: name,
             read_only,
             is_regular,
-            size: AtomicU64::new(size),
+            size: Guarded::new(size),
         };
         Ok((device, made))
     }
@@ -307,8 +307,7 @@ fn lock(file: &File, purpose: Purpose, path: &str) -> Result<bool, DeviceError> 
 
 impl BlockDevice for FileDevice {
     fn size(&self) -> u64 {
-        // Relaxed: nothing is published with it; pairs with the store in `set_size`, whose caller tells others.
-        self.size.load(Ordering::Relaxed)
+        self.size.get()
     }
 
     fn is_read_only(&self) -> bool {
@@ -434,8 +433,7 @@ impl Resize for FileDevice {
                 path: self.path.clone(),
                 source,
             })?;
-        // Relaxed: publishes nothing by itself; pairs with the load in `size`.
-        self.size.store(size, Ordering::Relaxed);
+        self.size.set(size);
         Ok(())
     }
 }

@@ -9,8 +9,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use sync::atomic::{AtomicU64, Ordering};
-use sync::{CachePadded, Rank, RwLock};
+use sync::{CachePadded, Guarded, Rank, RwLock};
 
 use crate::block_device::{BlockDevice, DeviceError, Resize, check_range};
 
@@ -143,8 +142,8 @@ impl Shard {
 /// A sparse device in memory.
 #[derive(Debug)]
 pub struct MemoryDevice {
-    /// Bytes. [atomic: Relaxed, changed by `set_size` only]
-    size: AtomicU64,
+    /// Bytes. [changed by `set_size` only, whose caller tells others]
+    size: Guarded<u64>,
     /// A missing chunk is all zeros. [shard]
     shards: Box<[CachePadded<RwLock<Shard>>]>,
 }
@@ -183,7 +182,7 @@ impl MemoryDevice {
     #[must_use]
     pub fn new(size: u64) -> MemoryDevice {
         MemoryDevice {
-            size: AtomicU64::new(size),
+            size: Guarded::new(size),
             shards: (0..SHARDS)
                 .map(|_| CachePadded::new(RwLock::new(Rank::Device, Shard::default())))
                 .collect(),
@@ -280,8 +279,7 @@ impl MemoryDevice {
 
 impl BlockDevice for MemoryDevice {
     fn size(&self) -> u64 {
-        // Relaxed: nothing is published with it; pairs with the store in `set_size`, whose caller tells others.
-        self.size.load(Ordering::Relaxed)
+        self.size.get()
     }
 
     fn is_read_only(&self) -> bool {
@@ -332,8 +330,7 @@ impl Resize for MemoryDevice {
         if size < old {
             self.clear(size..old);
         }
-        // Relaxed: publishes nothing by itself; pairs with the load in `size`.
-        self.size.store(size, Ordering::Relaxed);
+        self.size.set(size);
         Ok(())
     }
 }

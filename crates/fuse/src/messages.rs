@@ -3,9 +3,8 @@
 
 use std::fmt::Write;
 
-use sync::atomic::{AtomicU64, Ordering};
 use sync::clock::{self, Duration, Instant};
-use sync::{Arc, CachePadded, Lanes};
+use sync::{Arc, CachePadded, Lanes, Statistic};
 
 use crate::abi::opcode;
 use crate::reply::Channel;
@@ -16,11 +15,11 @@ const CLASSES: usize = 24;
 /// What a thread counted of one kind.
 #[derive(Default)]
 struct KindCounts {
-    begun: AtomicU64,
-    answered: AtomicU64,
-    nanoseconds: AtomicU64,
-    bytes: AtomicU64,
-    classes: [AtomicU64; CLASSES],
+    begun: Statistic,
+    answered: Statistic,
+    nanoseconds: Statistic,
+    bytes: Statistic,
+    classes: [Statistic; CLASSES],
 }
 
 /// The counts of one thread, by the numbers of requests; those of requests that are not known here are together at 0.
@@ -39,9 +38,8 @@ impl Counts {
     }
 }
 
-fn add(count: &AtomicU64, amount: u64) {
-    // Relaxed: a statistic; pairs with the load in `Messages::sum`.
-    count.fetch_add(amount, Ordering::Relaxed);
+fn add(count: &Statistic, amount: u64) {
+    count.add(amount);
 }
 
 /// A request that is timed until its answer.
@@ -68,9 +66,9 @@ impl TimedRequest {
 /// Counts of polls of `/dev/fuse`. Only the sole reader polls, so they are not per lane.
 #[derive(Default)]
 struct PollCounts {
-    polls: AtomicU64,
-    hits: AtomicU64,
-    nanoseconds: AtomicU64,
+    polls: Statistic,
+    hits: Statistic,
+    nanoseconds: Statistic,
 }
 
 /// See the module.
@@ -93,8 +91,7 @@ impl Messages {
     pub(crate) fn counter_lines(&self) -> impl Iterator<Item = String> {
         let requests = self.counted();
         let requests = requests.map(|(name, value)| format!("messages.{name} {value}\n"));
-        // Relaxed: a statistic; pairs with the addition in `add`.
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let of = |count: &Statistic| count.get();
         let polls = [
             ("polls", of(&self.polls.polls)),
             ("hits", of(&self.polls.hits)),
@@ -125,11 +122,10 @@ impl Messages {
         add(&counts.bytes, bytes);
     }
 
-    fn sum(&self, opcode: u32, of: impl Fn(&KindCounts) -> &AtomicU64) -> u64 {
+    fn sum(&self, opcode: u32, of: impl Fn(&KindCounts) -> &Statistic) -> u64 {
         let lanes = self.lanes.iter();
-        // Relaxed: a statistic; pairs with the addition in `add`.
         lanes
-            .map(|lane| of(lane.of(opcode)).load(Ordering::Relaxed))
+            .map(|lane| of(lane.of(opcode)).get())
             .fold(0, u64::wrapping_add)
     }
 

@@ -65,7 +65,7 @@ use std::io;
 
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::clock::{self, Duration, Instant};
-use sync::{Arc, CachePadded, Condvar, Mutex, Rank, thread};
+use sync::{Arc, CachePadded, Condvar, Hint, Mutex, Rank, thread};
 
 #[cfg(test)]
 mod tests;
@@ -139,8 +139,8 @@ pub(crate) struct Readers {
     sole: CachePadded<AtomicUsize>,
     /// Used only while all may read.
     rhythm: CachePadded<Rhythm>,
-    /// A copy of `parked.count` that is read without the lock. [atomic: Relaxed]
-    parked_hint: AtomicUsize,
+    /// A copy of `parked.count` that is read without the lock.
+    parked_hint: Hint<usize>,
     /// [leaf]
     parked: Mutex<Parked>,
     /// The deputy waits here; notified when all may read.
@@ -155,12 +155,12 @@ pub(crate) struct Readers {
 struct Rhythm {
     /// The moment that all times here are counted from.
     start: Instant,
-    /// When the last request was answered, in nanoseconds. [atomic: Relaxed]
-    answered: AtomicU64,
-    /// Requests in a row that were taken within [`GAP`] of the answer before. [atomic: Relaxed]
-    streak: AtomicU64,
-    /// Until when no worker becomes the sole reader, in nanoseconds. [atomic: Relaxed]
-    paused: AtomicU64,
+    /// When the last request was answered, in nanoseconds.
+    answered: Hint<u64>,
+    /// Requests in a row that were taken within [`GAP`] of the answer before.
+    streak: Hint<u64>,
+    /// Until when no worker becomes the sole reader, in nanoseconds.
+    paused: Hint<u64>,
 }
 
 /// The parked workers.
@@ -183,16 +183,14 @@ impl Rhythm {
     fn answered(&self) {
         let now = self.now();
         if !self.is_paused(now) {
-            // Relaxed: a guess; pairs with the load in `is_steady`.
-            self.answered.store(now, Ordering::Relaxed);
+            self.answered.set(now);
         }
     }
 
     /// Whether no worker becomes the sole reader now. Nothing is counted meanwhile, so that workers on several cores do
     /// not write the same cache line while several clients are active.
     fn is_paused(&self, now: u64) -> bool {
-        // Relaxed: a guess; pairs with the store in `pause`.
-        now < self.paused.load(Ordering::Relaxed)
+        now < self.paused.get()
     }
 
     /// Counts a request that was taken now; returns whether its worker should become the sole reader.
@@ -201,16 +199,13 @@ impl Rhythm {
         if self.is_paused(now) {
             return false;
         }
-        // Relaxed: a guess; pairs with the store in `answered`.
-        let gap = now.saturating_sub(self.answered.load(Ordering::Relaxed));
+        let gap = now.saturating_sub(self.answered.get());
         let streak = if u128::from(gap) <= GAP.as_nanos() {
-            // Relaxed: a guess; pairs with the store below.
-            self.streak.load(Ordering::Relaxed) + 1
+            self.streak.get() + 1
         } else {
             0
         };
-        // Relaxed: a guess; pairs with the load above.
-        self.streak.store(streak, Ordering::Relaxed);
+        self.streak.set(streak);
         streak >= STREAK
     }
 
@@ -218,8 +213,7 @@ impl Rhythm {
     fn pause(&self, time: Duration) {
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let until = self.now().saturating_add(time);
-        // Relaxed: a guess; pairs with the load in `is_paused`.
-        self.paused.store(until, Ordering::Relaxed);
+        self.paused.set(until);
     }
 }
 
@@ -232,11 +226,11 @@ impl Readers {
             sole: CachePadded::new(AtomicUsize::new(ALL)),
             rhythm: CachePadded::new(Rhythm {
                 start: clock::now(),
-                answered: AtomicU64::new(0),
-                streak: AtomicU64::new(0),
-                paused: AtomicU64::new(0),
+                answered: Hint::new(0),
+                streak: Hint::new(0),
+                paused: Hint::new(0),
             }),
-            parked_hint: AtomicUsize::new(0),
+            parked_hint: Hint::new(0),
             parked: Mutex::new(Rank::Leaf, Parked::default()),
             all_may: Condvar::new(),
             called: Condvar::new(),
@@ -297,9 +291,9 @@ impl Readers {
 
     /// Wakes a parked worker, if one exists.
     fn call(&self) {
-        // Relaxed: stored under the lock; `taken` explains why it is new enough. A worker that parks later becomes the
-        // deputy without being woken.
-        if self.parked_hint.load(Ordering::Relaxed) > 0 {
+        // Set under the lock; `taken` explains why it is new enough. A worker that parks later becomes the deputy
+        // without being woken.
+        if self.parked_hint.get() > 0 {
             // The lock makes sure that a worker that is about to park either waits already, or looks at `sole` and
             // `has_deputy` after this.
             let _parked = self.parked.lock();
@@ -311,8 +305,7 @@ impl Readers {
     fn park(&self, mark: usize) {
         let mut parked = self.parked.lock();
         parked.count += 1;
-        // Relaxed: read by `call`, which explains why that is enough.
-        self.parked_hint.store(parked.count, Ordering::Relaxed);
+        self.parked_hint.set(parked.count);
         loop {
             if self.may_read(mark) {
                 self.count_reader();
@@ -327,8 +320,7 @@ impl Readers {
             self.called.wait(&mut parked);
         }
         parked.count -= 1;
-        // Relaxed: read by `call`, which explains why that is enough.
-        self.parked_hint.store(parked.count, Ordering::Relaxed);
+        self.parked_hint.set(parked.count);
     }
 
     /// Watches the sole reader as the deputy until all may read, and counts this worker as reading.
@@ -359,8 +351,7 @@ impl Readers {
 
     /// Makes this worker the sole reader, unless another worker is; returns whether it has become it.
     fn become_sole(&self, mark: usize) -> bool {
-        // Relaxed: a guess; pairs with the load in `is_steady`.
-        self.rhythm.streak.store(0, Ordering::Relaxed);
+        self.rhythm.streak.set(0);
         // AcqRel: pairs with the load in `sole`, and with the stores of `ALL`.
         // Acquire: pairs with the store in `become_sole` of another worker.
         let exchanged = self

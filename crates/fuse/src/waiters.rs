@@ -15,9 +15,8 @@ use std::collections::VecDeque;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use sync::atomic::{AtomicUsize, Ordering};
 use sync::clock::Duration;
-use sync::{Arc, CachePadded, Condvar, Mutex, Rank, thread};
+use sync::{Arc, CachePadded, Condvar, Hint, Mutex, Rank, thread};
 
 /// The most waiters at once.
 const MOST: usize = 64;
@@ -29,8 +28,8 @@ type Work = Box<dyn FnOnce() + Send>;
 
 /// The waiters of one mount.
 pub(crate) struct Waiters {
-    /// How many readers do work themselves. [atomic: Relaxed]
-    direct: CachePadded<AtomicUsize>,
+    /// How many readers do work themselves.
+    direct: CachePadded<Hint<usize>>,
     /// While `direct` is at this number or above, work is handed over.
     direct_most: usize,
     /// How much work may wait for a waiter while all of them are busy.
@@ -78,7 +77,7 @@ impl Waiters {
 
     fn with(readers: usize, patience: Duration) -> Waiters {
         Waiters {
-            direct: CachePadded::new(AtomicUsize::new(0)),
+            direct: CachePadded::new(Hint::new(0)),
             // With one thread a mount does one thing at a time.
             direct_most: match readers {
                 0 | 1 => usize::MAX,
@@ -130,25 +129,23 @@ impl Waiters {
 
 /// Counts a reader while it does work itself.
 struct Direct<'a> {
-    all: &'a AtomicUsize,
+    all: &'a Hint<usize>,
     /// How many other readers did so when this one began.
     others: usize,
 }
 
 impl<'a> Direct<'a> {
-    fn new(all: &'a AtomicUsize) -> Direct<'a> {
+    fn new(all: &'a Hint<usize>) -> Direct<'a> {
         Direct {
             all,
-            // Relaxed: a count to decide by; no data is published with it.
-            others: all.fetch_add(1, Ordering::Relaxed),
+            others: all.add(1),
         }
     }
 }
 
 impl Drop for Direct<'_> {
     fn drop(&mut self) {
-        // Relaxed: a count to decide by, as in `new`.
-        self.all.fetch_sub(1, Ordering::Relaxed);
+        self.all.sub(1);
     }
 }
 
@@ -227,7 +224,7 @@ impl List {
 mod tests {
     use std::sync::mpsc;
 
-    use sync::atomic::AtomicU64;
+    use sync::atomic::{AtomicU64, Ordering};
     use sync::clock;
 
     use super::*;

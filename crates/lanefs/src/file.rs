@@ -9,8 +9,7 @@ use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use sync::atomic::{AtomicU32, Ordering};
-use sync::{Mutex, Rank};
+use sync::{Hint, Mutex, Rank};
 
 use engine::{
     Allocate, FileType, FoundInode, Ino, Mapping, Metadata, NewInode, SetAttributes, SetTime,
@@ -144,7 +143,7 @@ impl OpenOptions {
         verify_regular(inode.metadata().file_type).or_else(|error| fs.named(path, Err(error)))?;
         let file = File {
             inode: inode.found(),
-            told: AtomicU32::new(fs.engine.write_failures(held.ino).unwrap_or(0)),
+            told: Hint::new(fs.engine.write_failures(held.ino).unwrap_or(0)),
             held,
             options: *self,
             position: Mutex::new(Rank::FilePosition, 0),
@@ -234,8 +233,8 @@ pub struct File {
     position: Mutex<u64>,
     /// For messages.
     path: PathBuf,
-    /// How many failed background writes of the file this handle has reported. [atomic: Relaxed]
-    told: AtomicU32,
+    /// How many failed background writes of the file this handle has reported.
+    told: Hint<u32>,
 }
 
 impl fmt::Debug for File {
@@ -395,11 +394,10 @@ impl File {
     }
 
     fn sync_as(&self, data_only: bool) -> Result<(), Error> {
-        // Relaxed: a count of this handle alone; of two calls at once both may tell the same failure.
-        let mut told = self.told.load(Ordering::Relaxed);
+        // Of two calls at once both may report the same failure.
+        let mut told = self.told.get();
         let synced = self.engine().fsync_of(self.held.ino, data_only, &mut told);
-        // Relaxed: as above.
-        self.told.store(told, Ordering::Relaxed);
+        self.told.set(told);
         self.named(synced)
     }
 

@@ -5,7 +5,7 @@
 
 use std::ops::Deref;
 
-use sync::atomic::{AtomicBool, Ordering};
+use sync::Guarded;
 
 use crate::report;
 
@@ -14,8 +14,8 @@ pub(crate) struct OpenImage {
     inodes: engine::InodeFs,
     /// Whether all changes are one, which [`OpenImage::close_atomic`] commits and a drop discards.
     is_atomic: bool,
-    /// Whether the last drop writes nothing. [atomic: Relaxed]
-    is_left_alone: AtomicBool,
+    /// Whether the last drop writes nothing. [the reference count orders it]
+    is_left_alone: Guarded<bool>,
 }
 
 impl Deref for OpenImage {
@@ -31,14 +31,13 @@ impl OpenImage {
         OpenImage {
             inodes,
             is_atomic: false,
-            is_left_alone: AtomicBool::new(false),
+            is_left_alone: Guarded::new(false),
         }
     }
 
     /// Makes the last drop write nothing.
     pub(crate) fn leave_alone(&self) {
-        // Relaxed: the reference count orders this store before the last drop, which loads it.
-        self.is_left_alone.store(true, Ordering::Relaxed);
+        self.is_left_alone.set(true);
     }
 
     /// Makes everything durable and leaves a clean image.
@@ -63,8 +62,7 @@ impl OpenImage {
 
 impl Drop for OpenImage {
     fn drop(&mut self) {
-        // Relaxed: the reference count orders this load after every store.
-        let is_left_alone = self.is_left_alone.load(Ordering::Relaxed);
+        let is_left_alone = self.is_left_alone.get();
         if is_left_alone || !self.is_opened_for_writing() || self.is_retired() {
             return;
         }

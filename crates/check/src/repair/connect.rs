@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ondisk::{Feature, FileType, Flags, Group, Ino, Inode, group_desc, inode, xattr};
-use sync::atomic::Ordering;
 
 use crate::problem::Code;
 use crate::repair::directory::{self, DirectoryChange, Parents, Record};
@@ -34,10 +33,8 @@ pub fn choose_parents(facts: &Facts, problems: &[Problem]) -> Parents {
         let Some(node) = facts.tree.find(Ino(child)) else {
             continue;
         };
-        // Relaxed: the check's threads were joined.
-        named_in.insert(node.parent.load(Ordering::Relaxed));
-        // Relaxed: as for the parent.
-        let dotdot = node.dotdot.load(Ordering::Relaxed);
+        named_in.insert(node.parent.get());
+        let dotdot = node.dotdot.get();
         let first = named_in.iter().copied().find(|parent| *parent != 0);
         let chosen = if named_in.contains(&dotdot) && dotdot != 0 {
             Some(dotdot)
@@ -131,8 +128,7 @@ fn record(facts: &Facts, ino: Ino) -> Option<Record> {
 fn heads(facts: &Facts, unconnected: &BTreeSet<u32>) -> (BTreeSet<u32>, BTreeMap<u32, u32>) {
     let parent = |ino: u32| {
         let node = facts.tree.find(Ino(ino));
-        // Relaxed: the check's threads were joined.
-        node.map_or(0, |node| node.parent.load(Ordering::Relaxed))
+        node.map_or(0, |node| node.parent.get())
     };
     let mut heads = BTreeSet::new();
     let mut cut = BTreeMap::new();

@@ -9,8 +9,6 @@ use ondisk::dirent::{self, DirForm, DirRecord, is_dots};
 use ondisk::dirhash::NameHash;
 use ondisk::{Feature, FileType, Flags, Ino, Inode, htree, inode, xattr};
 
-use sync::atomic::Ordering;
-
 use crate::map::{word16, word32};
 use crate::repair::edit::Edit;
 use crate::repair::map::{self, FileMap};
@@ -451,8 +449,7 @@ fn parent_of(facts: &Facts, directory: &ParsedDirectory) -> Ino {
         return Ino(directory.dotdot);
     }
     let node = facts.tree.find(directory.ino);
-    // Relaxed: the check's threads were joined.
-    let parent = node.map_or(0, |node| node.parent.load(Ordering::Relaxed));
+    let parent = node.map_or(0, |node| node.parent.get());
     if parent == 0 { Ino::ROOT } else { Ino(parent) }
 }
 

@@ -125,8 +125,7 @@ fn mend_contents(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
     // The name that the check met first may be the one that goes.
     for child in parents.chosen.keys() {
         if let Some(node) = facts.tree.find(Ino(*child)) {
-            // Relaxed: the check's threads were joined.
-            let parent = node.parent.load(sync::atomic::Ordering::Relaxed);
+            let parent = node.parent.get();
             directories.entry(parent).or_default();
         }
     }

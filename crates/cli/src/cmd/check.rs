@@ -11,8 +11,7 @@ use device::BlockDevice;
 use indicatif::{ProgressBar, ProgressStyle};
 use lanefs::check::{Code, Error, Options, PassProgress, Problem, Report, Totals};
 use serde_json::{Map, Value, json};
-use sync::atomic::{AtomicU64, Ordering};
-use sync::{Arc, Mutex};
+use sync::{Arc, Hint, Mutex};
 
 use crate::args::{FsArgs, parse_size};
 use crate::context::Context;
@@ -308,8 +307,8 @@ struct Shown {
     lines: Option<Mutex<std::fs::File>>,
     bar: Option<ProgressBar>,
     image: String,
-    /// The pass and the thousandths of it that were shown last. [atomic: Relaxed]
-    last: AtomicU64,
+    /// The pass and the thousandths of it that were shown last.
+    last: Hint<u64>,
 }
 
 /// Rate and time left are those of the pass.
@@ -333,7 +332,7 @@ impl Shown {
             lines,
             bar,
             image: image.display().to_string(),
-            last: AtomicU64::new(u64::MAX),
+            last: Hint::new(u64::MAX),
         })
     }
 
@@ -341,8 +340,8 @@ impl Shown {
         let (done, total) = (it.done.min(it.total), it.total.max(1));
         let pass = it.stage as u64 + 1;
         let step = (pass << 32) | (done * 1000 / total);
-        // Relaxed: decides only which of two threads shows a step.
-        if self.last.swap(step, Ordering::Relaxed) == step {
+        // One of two threads that come to a step shows it.
+        if self.last.swap(step) == step {
             return;
         }
         if let Some(lines) = &self.lines {

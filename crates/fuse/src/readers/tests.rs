@@ -192,7 +192,7 @@ fn during_a_pause_no_request_is_counted() {
     let rhythm = &readers.rhythm;
     let counted = || {
         let values = [&rhythm.answered, &rhythm.streak];
-        values.map(|value| value.load(Ordering::Relaxed))
+        values.map(|value| value.get())
     };
     rhythm.pause(Duration::from_secs(3600));
     for _ in 0..2 * STREAK {

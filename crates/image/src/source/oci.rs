@@ -15,8 +15,7 @@ mod recognize;
 mod select;
 
 use device::host;
-use sync::atomic::{AtomicBool, Ordering};
-use sync::{Condvar, Mutex, Rank};
+use sync::{Condvar, Hint, Mutex, Rank};
 
 use super::apply::{Apply, HiddenLinks};
 use super::archive::Range;
@@ -63,7 +62,7 @@ struct Reading<'a> {
     ahead: usize,
     progress: Mutex<Progress>,
     changed: Condvar,
-    stopped: AtomicBool,
+    stopped: Hint<bool>,
 }
 
 /// Keeps all entries of a layer.
@@ -71,7 +70,7 @@ struct Keep<'a> {
     entries: Vec<TarMember>,
     /// Bytes they take, about.
     bytes: usize,
-    stopped: &'a AtomicBool,
+    stopped: &'a Hint<bool>,
 }
 
 impl Visitor for Keep<'_> {
@@ -83,8 +82,8 @@ impl Visitor for Keep<'_> {
                 format!("the layer's names and attributes take more than {limit} bytes").into(),
             );
         }
-        // Relaxed: another layer failed, so what is read here is not used; later is soon enough.
-        if self.stopped.load(Ordering::Relaxed) {
+        // Another layer failed, so what is read here is not used.
+        if self.stopped.get() {
             return Err("given up".into());
         }
         self.entries.push(entry);
@@ -128,7 +127,7 @@ impl Blobs {
             ahead: threads.max(1),
             progress: Mutex::new(Rank::Job, progress),
             changed: Condvar::new(),
-            stopped: AtomicBool::new(false),
+            stopped: Hint::new(false),
         };
         sync::thread::scope(|scope| {
             for _ in 0..threads.clamp(1, layers.len().max(1)) {
@@ -142,8 +141,7 @@ impl Blobs {
                     apply(builder, (at, excludes), archive, entries, &mut links)
                 });
                 if result.is_err() {
-                    // Relaxed: pairs with the load in `Keep::entry`, and with the lock below for who waits.
-                    reading.stopped.store(true, Ordering::Relaxed);
+                    reading.stopped.set(true);
                     reading.progress.lock().next = layers.len();
                     reading.changed.notify_all();
                     break;

@@ -1,7 +1,7 @@
 //! What the threads of one build share: when to stop, why, and how far they are.
 
 use sync::atomic::{AtomicBool, Ordering};
-use sync::{Mutex, Rank};
+use sync::{Hint, Mutex, Rank};
 
 use crate::error::BuildError;
 use crate::progress::{Phase, Progress};
@@ -10,8 +10,8 @@ use crate::progress::{Phase, Progress};
 pub(crate) struct Job<'a> {
     /// Set by the caller, from a signal handler perhaps. [atomic: Relaxed]
     cancel: &'a AtomicBool,
-    /// Set with the first error. [atomic: Relaxed]
-    failed: AtomicBool,
+    /// Set with the first error.
+    failed: Hint<bool>,
     error: Mutex<Option<BuildError>>,
     progress: &'a dyn Progress,
     threads: usize,
@@ -25,7 +25,7 @@ impl<'a> Job<'a> {
     ) -> Job<'a> {
         Job {
             cancel,
-            failed: AtomicBool::new(false),
+            failed: Hint::new(false),
             error: Mutex::new(Rank::Job, None),
             progress,
             threads: threads.max(1),
@@ -38,7 +38,7 @@ impl<'a> Job<'a> {
     /// [`BuildError::Interrupted`] when the caller wants to stop or another thread failed.
     pub(crate) fn check(&self) -> Result<(), BuildError> {
         // Relaxed: a flag that only ends loops; nothing is read because of it.
-        let stop = self.cancel.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed);
+        let stop = self.cancel.load(Ordering::Relaxed) || self.failed.get();
         if stop {
             Err(BuildError::Interrupted)
         } else {
@@ -66,8 +66,7 @@ impl<'a> Job<'a> {
                 if first.is_none() || matches!(*first, Some(BuildError::Interrupted)) {
                     *first = Some(error);
                 }
-                // Relaxed: see `check`.
-                self.failed.store(true, Ordering::Relaxed);
+                self.failed.set(true);
             }
         });
         match self.error.lock().take() {
