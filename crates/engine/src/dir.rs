@@ -14,9 +14,9 @@
 //!
 //! In encrypted directories names are shown in the form that [`encoded`] describes, and are looked up in it.
 
+mod blocks;
 mod draft;
 mod encoded;
-mod index;
 mod list;
 mod live;
 mod search;
@@ -39,9 +39,26 @@ use crate::limits;
 use crate::sb::{self, OpenVolume};
 
 pub(crate) use draft::{DirDraft, PreparedNames, is_empty};
-pub use list::{DirListing, ListedEntry};
+pub use list::DirListing;
 pub(crate) use search::{FoundRecord, NameHint, glance, lookup_in, see};
 pub(crate) use slot::find_slot;
+
+/// An entry of a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedEntry {
+    /// The inode it names; not verified to be in use.
+    pub ino: Ino,
+    /// The name: no slash or NUL in it, not empty; in an encrypted directory an encoded form of it, other than for
+    /// `.` and `..`.
+    pub name: Vec<u8>,
+    /// The inode's type, where the directory records it.
+    pub file_type: Option<FileType>,
+    /// Where the entries behind this one begin, for [`crate::InodeFs::read_dir_from`]. Grows from entry to entry. On a
+    /// file system that is open for writing it holds whatever happens to the directory: see [`DirListing`].
+    pub cookie: u64,
+    /// Whether the name is encrypted.
+    pub is_encrypted: bool,
+}
 
 /// Blocks that a look for a name in a directory reads one after the other; `None` where an index leads to it.
 pub(crate) fn blocks_a_look(volume: &OpenVolume, inode: LoadedInode) -> Result<Option<u64>, Error> {

@@ -14,8 +14,6 @@ use crate::icache::LoadedInode;
 use crate::sb::OpenVolume;
 
 mod draft;
-mod edit_map;
-mod edit_tree;
 mod map;
 mod tree;
 

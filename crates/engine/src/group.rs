@@ -10,6 +10,8 @@
 //! No I/O under a group's lock: bitmaps are read before it is taken. What a crash leaves: bitmaps, descriptors and
 //! superblock as they were at the end of a committed epoch, in one transaction with what uses the blocks.
 
+use std::ops::Range;
+
 use journal::canary::{self, Canary};
 use journal::{Epoch, EpochLists};
 use ondisk::group_desc::flags;
@@ -19,14 +21,16 @@ use sync::{Arc, CachePadded, Hint, Mutex, Rank};
 use crate::error::Error;
 use crate::limits;
 use crate::sb::{Kind, OpenVolume};
-use crate::variants::Variants;
+use crate::variants::{Chosen, GroupScan, Variants};
 
 mod bits;
 mod buddy;
 mod fold;
 mod inodes;
 mod kept;
+mod linear_scan;
 mod lock;
+mod ordered_scan;
 mod scan;
 mod searches;
 mod space;
@@ -37,9 +41,11 @@ pub(crate) use bits::Bits;
 pub(crate) use buddy::order_holding;
 pub(crate) use inodes::{Chunk, DescriptorInodes, InodeBits, InodeNumbers};
 use kept::{Kept, Loaded};
+use linear_scan::Linear;
 use lock::Locks;
+use ordered_scan::{Ordered, Orders};
+use scan::Scan;
 pub(crate) use scan::ScanPurpose;
-use scan::{Orders, Scans};
 pub(crate) use searches::Criterion;
 use searches::Searches;
 use space::ExactSum;
@@ -94,7 +100,8 @@ pub(crate) struct Groups {
     average: Orders,
     loaded: Loaded,
     locks: Locks,
-    scans: Scans,
+    /// In which form groups are looked through.
+    scan: Chosen<GroupScan>,
     pub(crate) searches: Searches,
     pub(crate) block_changes: EpochLists<BlockChange>,
     pub(crate) inode_changes: EpochLists<InodeChange>,
@@ -139,7 +146,7 @@ impl Groups {
             average: Orders::new(said.iter().map(order)),
             loaded: Loaded::new(most),
             locks: Locks::new(variants.group_lock),
-            scans: Scans::new(variants.group_scan),
+            scan: Chosen::new(variants.group_scan),
             searches: Searches::default(),
             block_changes: EpochLists::new(),
             inode_changes: EpochLists::new(),
@@ -154,7 +161,16 @@ impl Groups {
     /// From now on these forms are used.
     pub(crate) fn choose(&self, variants: &Variants) {
         self.locks.choose(variants.group_lock);
-        self.scans.choose(variants.group_scan);
+        self.scan.set(variants.group_scan);
+    }
+
+    /// The first group of a range that may have what is wanted, by the form that is used.
+    pub(crate) fn next_group(&self, range: Range<u32>, wanted: ScanPurpose) -> Option<Group> {
+        let form: &dyn Scan = match self.scan.get() {
+            GroupScan::Ordered => &Ordered,
+            GroupScan::Linear => &Linear,
+        };
+        form.next(self, range, wanted)
     }
 
     /// How often there was neither a block nor a number for the calling thread.

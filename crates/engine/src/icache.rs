@@ -26,10 +26,8 @@ mod absent;
 mod in_place;
 mod known_names;
 mod live_inode;
-mod locked;
 mod logging;
 mod preallocated;
-mod rcu;
 mod table;
 
 pub(crate) use in_place::InPlace;

@@ -3,8 +3,8 @@
 //!
 //! An allocation first takes its share of the sum of free blocks ([`crate::group`]), which leaves the floor that the
 //! request must: then it finds as many ([`search`]), if need be in pieces. A run is taken out of the buddies in memory
-//! while preparing ([`take`]); it is in no image yet, and dropping it gives it back. It may be split, and set aside for
-//! later. Applying it puts it on the epoch's list. Freeing is prepared too ([`claim`]): blocks of the file system's
+//! while preparing ([`take`]); it is in no image yet, and dropping it gives it back ([`taken`]). Applying it puts it on
+//! the epoch's list. Freeing is prepared too ([`claim`]): blocks of the file system's
 //! own, free ones, and those that another is about to free are refused. A freed run comes back to memory when its epoch
 //! is durable, with all others of its group at once.
 
@@ -24,6 +24,7 @@ mod goal;
 mod normalize;
 mod prealloc;
 mod search;
+mod taken;
 
 pub(crate) use exact::{take_exact, take_free};
 pub(crate) use goal::Goals;
@@ -31,96 +32,10 @@ pub(crate) use normalize::{NormalRequest, normalize};
 pub(crate) use prealloc::{OfFile, Preallocations};
 use search::search;
 
-/// Blocks of a handle that one applied run uses: a bitmap, a descriptor block, the superblock.
-pub(crate) const BLOCKS_A_RUN: u32 = 3;
+pub(crate) use taken::{Aside, BLOCKS_A_RUN, TakenBlocks};
+
 /// Blocks of a handle that freeing uses for each group: a bitmap, a descriptor block; and the superblock once.
 const BLOCKS_A_GROUP: u32 = 2;
-
-/// Blocks taken and not yet applied.
-pub(crate) struct TakenBlocks<'a> {
-    groups: &'a Groups,
-    geometry: &'a Geometry,
-    /// `None` once it was applied.
-    run: Option<GroupRun>,
-}
-
-/// Blocks taken out of the bitmaps in memory and kept for later, borrowing nothing: dropped as it is, it keeps them
-/// from everyone until the volume is opened again, so whoever keeps one gives it back by [`Aside::take_up`].
-#[must_use = "the blocks are lost to all until the next mount unless it is taken up again"]
-#[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Aside(GroupRun);
-
-impl Aside {
-    /// Which blocks.
-    pub(crate) fn run(&self) -> GroupRun {
-        self.0
-    }
-
-    /// Cuts off the first `len` blocks as a value of their own; `len` is neither 0 nor all of them.
-    pub(crate) fn split(&mut self, len: u32) -> Aside {
-        Aside(self.0.split(len))
-    }
-
-    /// The same blocks, given back when dropped. `groups` is what they were taken from.
-    pub(crate) fn take_up<'a>(self, groups: &'a Groups, geometry: &'a Geometry) -> TakenBlocks<'a> {
-        TakenBlocks {
-            groups,
-            geometry,
-            run: Some(self.0),
-        }
-    }
-}
-
-impl TakenBlocks<'_> {
-    /// Which blocks.
-    pub(crate) fn run(&self) -> GroupRun {
-        // Only `apply` and `set_aside` take the run out, and they consume the value.
-        self.run.expect("a run that was not applied")
-    }
-
-    /// Cuts off the first `len` blocks as a value of their own, to apply or drop it alone; `len` is neither 0 nor all
-    /// of them. Takes no lock.
-    pub(crate) fn split(&mut self, len: u32) -> Self {
-        let mut run = self.run();
-        let first = run.split(len);
-        self.run = Some(run);
-        TakenBlocks {
-            groups: self.groups,
-            geometry: self.geometry,
-            run: Some(first),
-        }
-    }
-
-    /// Keeps the blocks for later, as a value that borrows nothing.
-    pub(crate) fn set_aside(mut self) -> Aside {
-        let run = self.run();
-        self.run = None;
-        Aside(run)
-    }
-
-    /// The blocks are in use from the handle's epoch on. Uses [`BLOCKS_A_RUN`] of the handle's blocks.
-    pub(crate) fn apply(mut self, handle: &Handle<'_>) -> GroupRun {
-        let run = self.run();
-        self.run = None;
-        handle.maps_data();
-        // Once an epoch and thread for each group.
-        let group = self.geometry.group_of_block(run.start);
-        let what = group.map_or(0, |group| u64::from(group.0)) << 2 | 2;
-        handle.use_blocks_for(what, BLOCKS_A_RUN);
-        self.groups
-            .block_changes
-            .push(handle, BlockChange { run, is_set: true });
-        run
-    }
-}
-
-impl Drop for TakenBlocks<'_> {
-    fn drop(&mut self) {
-        if let Some(run) = self.run.take() {
-            self.groups.give_back_blocks(self.geometry, run);
-        }
-    }
-}
 
 /// Where blocks may lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -195,11 +110,7 @@ pub(crate) fn take<'a>(
         groups.blocks.give_back(share - used);
     }
     let run = found?.ok_or(Error::NoSpace)?;
-    Ok(TakenBlocks {
-        groups,
-        geometry,
-        run: Some(run),
-    })
+    Ok(TakenBlocks::new(groups, geometry, run))
 }
 
 /// Blocks in use that the owner of this value is about to free; nobody else can. Dropping it leaves them in use.
@@ -311,21 +222,5 @@ impl Drop for Freeing<'_> {
                 self.groups.with_loaded(group, |bits| bits.stay(first));
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_is_cut_off_at_the_front() {
-        let run = |start, len| GroupRun {
-            start: FsBlock(start),
-            len,
-        };
-        let mut aside = Aside(run(100, 10));
-        assert_eq!(aside.split(3).run(), run(100, 3));
-        assert_eq!(aside, Aside(run(103, 7)));
     }
 }

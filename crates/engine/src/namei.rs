@@ -22,10 +22,17 @@ pub(crate) use link::link;
 use lock::TRIES;
 pub(crate) use remove::{rmdir, unlink};
 pub use rename::RenameFlag;
-pub(crate) use rename::{NameIn, rename};
+pub(crate) use rename::rename;
 pub(crate) use replay::replay;
 pub use walk::{WalkEnd, WalkIntent};
 pub(crate) use walk::{resolve, walk};
+
+/// A directory and a name in it.
+#[derive(Clone, Copy)]
+pub(crate) struct NameIn<'a> {
+    pub(crate) directory: Ino,
+    pub(crate) name: &'a [u8],
+}
 
 /// What `see` makes of the inode that a name stands for, on a volume that is written to. It is called under the inode's
 /// lock, shared, so the inode has the name until it returns.

@@ -23,8 +23,19 @@ use crate::sb::{Kind, OpenVolume};
 pub(crate) use acl::{follow_mode, inherit, set as set_acl};
 pub(crate) use block::{LockedRelease, Release};
 pub(crate) use lists::Lists;
-pub use write::XattrFlag;
-pub(crate) use write::{LockedXattrs, XattrChange, apply, change};
+pub(crate) use write::{LockedXattrs, XattrChange, apply};
+
+/// Whether setting an attribute may create it or replace it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum XattrFlag {
+    /// Either.
+    #[default]
+    Any,
+    /// Only create.
+    Create,
+    /// Only replace.
+    Replace,
+}
 
 /// An extended attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +44,49 @@ pub struct Xattr {
     pub name: Vec<u8>,
     /// The value.
     pub value: Vec<u8>,
+}
+
+/// Sets (with a value) or removes an attribute.
+pub(crate) fn change(
+    mounted: &MountedFs,
+    ino: Ino,
+    name: &[u8],
+    value: Option<&[u8]>,
+    flag: XattrFlag,
+) -> Result<(), Error> {
+    mounted.volume().writing()?;
+    write::verify_length(name)?;
+    if value.is_some_and(|value| value.len() > limits::XATTR_VALUE_BYTES) {
+        return Err(Error::ValueTooLarge);
+    }
+    if let Some((index @ (xattr::INDEX_ACL_ACCESS | xattr::INDEX_ACL_DEFAULT), _)) =
+        xattr::split_name(name)
+    {
+        return set_acl(mounted, ino, index, value, false);
+    }
+    let live = mounted.get(ino)?;
+    let flags = {
+        let locked = live.write_lock();
+        let inode = mounted.load_used(ino)?;
+        write::may_change(&inode)?;
+        if write::is_refused_user(&inode, name) {
+            return Err(Error::NotPermitted);
+        }
+        // What the inode forbids is said first, as by Linux.
+        let (index, rest) = write::split(name)?;
+        let mut lists = Lists::of(mounted, &inode)?;
+        match value {
+            Some(value) => lists.set(index, rest, value, flag)?,
+            None if lists.remove(index, rest) => {}
+            None => return Err(Error::NoAttribute),
+        }
+        if !lists.is_changed() {
+            return Ok(());
+        }
+        apply(mounted, &locked, &lists, |_| {})?;
+        inode.flags()
+    };
+    mounted.settle(ino, flags)
 }
 
 /// All attributes of an inode as it is now.

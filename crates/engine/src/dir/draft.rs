@@ -17,9 +17,11 @@ use sync::Arc;
 use buffer::Block;
 use journal::Handle;
 
+mod index;
+
+use super::Directory;
 use super::list::DirListing;
 use super::search::{FoundRecord, NameHint};
-use super::{Directory, index};
 use crate::error::Error;
 use crate::extent::{self, MapChange};
 use crate::fast::Placed;

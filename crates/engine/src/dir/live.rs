@@ -12,8 +12,7 @@ use ondisk::dirhash::{self, HashVersion, NameHash};
 use ondisk::{Corrupt, Feature, FileType, Ino, LBlock, Site};
 use sync::Arc;
 
-use super::list::ListedEntry;
-use super::{Directory, search};
+use super::{Directory, ListedEntry, search};
 use crate::error::Error;
 use crate::icache::{LiveInode, MountedFs};
 

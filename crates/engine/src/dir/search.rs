@@ -10,7 +10,7 @@ use ondisk::htree::{self, IndexBlock};
 use ondisk::{Corrupt, Feature, Ino, LBlock, Site};
 use sync::Arc;
 
-use super::list::Blocks;
+use super::blocks::Blocks;
 use super::{Directory, encoded};
 use crate::error::Error;
 use crate::icache::{Exclusive, LiveInode, LoadedInode, MountedFs};

@@ -12,8 +12,12 @@ use journal::Handle;
 use ondisk::inode::{BLOCK_AREA, Inode};
 use ondisk::{Feature, Flags, FsBlock, Geometry, Group, Ino};
 
-use super::edit_map::MapDraft;
-use super::edit_tree::TreeDraft;
+mod edit_map;
+mod edit_tree;
+
+use edit_map::MapDraft;
+use edit_tree::TreeDraft;
+
 use crate::error::Error;
 use crate::icache::{Exclusive, LoadedInode, MountedFs};
 use crate::live::{Pin, Seal};

@@ -21,9 +21,13 @@ use sync::{Arc, CachePadded, Counter, Hint, Lanes, Mutex, OwnThread, Rank};
 
 use super::LiveInode;
 use super::absent::Absent;
-use super::locked::LockedTable;
-use super::rcu::RcuTable;
 use crate::variants::{Chosen, InodeLookup};
+
+mod locked;
+mod rcu;
+
+use locked::LockedTable;
+use rcu::RcuTable;
 
 /// Parts of the table that a hand goes round: as many threads can let go of inodes at once.
 const HANDS: usize = 16;

@@ -32,11 +32,7 @@ pub(crate) fn take_exact<'a>(
         groups.blocks.give_back(share);
         return Ok(None);
     }
-    Ok(Some(TakenBlocks {
-        groups,
-        geometry,
-        run: Some(run),
-    }))
+    Ok(Some(TakenBlocks::new(groups, geometry, run)))
 }
 
 /// Takes what of a run is free, each as a value of its own: for what should be in use and is not. Called while
@@ -68,11 +64,7 @@ pub(crate) fn take_free<'a>(
         for run in runs {
             // Nobody else takes any: there are as many as bits say, or the descriptors are wrong.
             let share = groups.blocks.share(run.len, 0);
-            all.push(TakenBlocks {
-                groups,
-                geometry,
-                run: Some(run),
-            });
+            all.push(TakenBlocks::new(groups, geometry, run));
             if share < run.len {
                 return Err(Error::NoSpace);
             }

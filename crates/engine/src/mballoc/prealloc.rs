@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use ondisk::{FsBlock, Ino};
 use sync::{Counter, Guarded, Hint, Lanes, Mutex, MutexGuard, Rank, Statistic};
 
-use super::Aside;
+use super::taken::Aside;
 use crate::variants::{Chosen, Preallocation};
 
 /// Pieces that one file keeps, at most.

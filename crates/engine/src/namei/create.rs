@@ -19,8 +19,8 @@ use ondisk::{
 };
 use sync::Arc;
 
+use super::NameIn;
 use super::lock::{self, Together};
-use super::rename::NameIn;
 use crate::dir::{self, DirDraft};
 use crate::error::Error;
 use crate::ialloc::{BLOCKS_AN_INODE, InodeNumber, InodeRequest, SlotHints};

@@ -14,6 +14,7 @@ use journal::Handle;
 use journal::canary::{self, Canary};
 use sync::Arc;
 
+use super::NameIn;
 use super::create::{NewWhiteout, PreparedWhiteout};
 use super::lock::{self, Together};
 use super::remove::{self, LostName};
@@ -33,13 +34,6 @@ pub enum RenameFlag {
     NoReplace,
     /// Gives what has it the old name; it must be there.
     Exchange,
-}
-
-/// A directory and a name in it.
-#[derive(Clone, Copy)]
-pub(crate) struct NameIn<'a> {
-    pub(crate) directory: Ino,
-    pub(crate) name: &'a [u8],
 }
 
 /// What is asked for.

@@ -9,74 +9,17 @@ use ondisk::inode::{Inode, attribute_area_mut};
 use ondisk::xattr;
 use ondisk::{Feature, FileType, Flags, Ino};
 
-use super::acl;
 use super::block::{BlockChange, LockedChange};
 use super::lists::Lists;
 use crate::error::Error;
 use crate::icache::{Exclusive, LoadedInode, MountedFs};
-use crate::limits;
 use crate::sb::LateFeature;
-
-/// Whether setting an attribute may create it or replace it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum XattrFlag {
-    /// Either.
-    #[default]
-    Any,
-    /// Only create.
-    Create,
-    /// Only replace.
-    Replace,
-}
 
 /// The prefix that only files and directories have attributes of.
 const USER: &[u8] = b"user.";
 /// Whole names.
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
-
-/// Sets (with a value) or removes an attribute.
-pub(crate) fn change(
-    mounted: &MountedFs,
-    ino: Ino,
-    name: &[u8],
-    value: Option<&[u8]>,
-    flag: XattrFlag,
-) -> Result<(), Error> {
-    mounted.volume().writing()?;
-    verify_length(name)?;
-    if value.is_some_and(|value| value.len() > limits::XATTR_VALUE_BYTES) {
-        return Err(Error::ValueTooLarge);
-    }
-    if let Some((index @ (xattr::INDEX_ACL_ACCESS | xattr::INDEX_ACL_DEFAULT), _)) =
-        xattr::split_name(name)
-    {
-        return acl::set(mounted, ino, index, value, false);
-    }
-    let live = mounted.get(ino)?;
-    let flags = {
-        let locked = live.write_lock();
-        let inode = mounted.load_used(ino)?;
-        may_change(&inode)?;
-        if is_refused_user(&inode, name) {
-            return Err(Error::NotPermitted);
-        }
-        // What the inode forbids is said first, as by Linux.
-        let (index, rest) = split(name)?;
-        let mut lists = Lists::of(mounted, &inode)?;
-        match value {
-            Some(value) => lists.set(index, rest, value, flag)?,
-            None if lists.remove(index, rest) => {}
-            None => return Err(Error::NoAttribute),
-        }
-        if !lists.is_changed() {
-            return Ok(());
-        }
-        apply(mounted, &locked, &lists, |_| {})?;
-        inode.flags()
-    };
-    mounted.settle(ino, flags)
-}
 
 /// What an inode of this type says of a name of which it is asked for the value, if it has none, or can have none.
 pub(super) fn absence(inode: &LoadedInode, name: &[u8]) -> Error {
@@ -95,12 +38,12 @@ pub(super) fn absence(inode: &LoadedInode, name: &[u8]) -> Error {
 }
 
 /// Whether a name begins with `user.`, and the inode is neither a file nor a directory, which alone may have such.
-fn is_refused_user(inode: &LoadedInode, name: &[u8]) -> bool {
+pub(super) fn is_refused_user(inode: &LoadedInode, name: &[u8]) -> bool {
     let may_have = inode.is(FileType::Regular) || inode.is(FileType::Directory);
     name.starts_with(USER) && !may_have
 }
 
-fn verify_length(name: &[u8]) -> Result<(), Error> {
+pub(super) fn verify_length(name: &[u8]) -> Result<(), Error> {
     match name.is_empty() || name.len() > xattr::MAX_NAME {
         true => Err(Error::NameLength),
         false => Ok(()),
@@ -108,7 +51,7 @@ fn verify_length(name: &[u8]) -> Result<(), Error> {
 }
 
 /// A whole name's prefix and rest, as Linux takes them.
-fn split(name: &[u8]) -> Result<(u8, &[u8]), Error> {
+pub(super) fn split(name: &[u8]) -> Result<(u8, &[u8]), Error> {
     let (index, rest) = match xattr::split_name(name) {
         Some(found) => found,
         None if xattr::is_bare_prefix(name) => return Err(Error::InvalidArgument),

@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use ondisk::{FsBlock, Group};
 
-use super::{Aside, Preallocations, cut};
+use super::{Preallocations, cut};
+use crate::mballoc::taken::Aside;
 
 /// Groups of which one thread keeps runs, at most.
 const GROUPS: usize = 4;
@@ -127,7 +128,7 @@ mod tests {
     use crate::variants::Preallocation;
 
     fn aside(start: u64, len: u32) -> Aside {
-        Aside(GroupRun {
+        Aside::of(GroupRun {
             start: FsBlock(start),
             len,
         })

@@ -4,7 +4,7 @@ use super::*;
 use crate::group::GroupRun;
 
 fn aside(start: u64, len: u32) -> Aside {
-    Aside(GroupRun {
+    Aside::of(GroupRun {
         start: FsBlock(start),
         len,
     })

@@ -4,8 +4,7 @@
 use ondisk::Ino;
 use sync::Arc;
 
-use super::LiveInode;
-use super::table::{InodesByNumber, InodesInMemory, LookOutcome, Stale, Trimmed};
+use super::{InodesByNumber, InodesInMemory, LiveInode, LookOutcome, Stale, Trimmed};
 
 /// The form; see the module.
 pub(super) struct RcuTable<'a>(pub(super) &'a InodesInMemory);

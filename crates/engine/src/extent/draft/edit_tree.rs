@@ -13,9 +13,9 @@ use ondisk::extent::{
 use ondisk::inode::BLOCK_AREA;
 use ondisk::{FsBlock, LBlock};
 
-use super::draft::{Budget, Ground, Home, MapPiece, Outcome};
-use super::tree::read_node;
+use super::{Budget, Ground, Home, MapPiece, Outcome};
 use crate::error::Error;
+use crate::extent::tree::read_node;
 
 #[derive(Clone, Copy)]
 enum Link {

@@ -12,7 +12,7 @@ use ondisk::indirect::{self, PointerPath};
 use ondisk::inode::BLOCK_AREA;
 use ondisk::{BlockSize, Corrupt, FsBlock, Ino, LBlock, Site};
 
-use super::draft::{Budget, Ground, Home, MapPiece, Outcome};
+use super::{Budget, Ground, Home, MapPiece, Outcome};
 use crate::error::Error;
 use crate::sb::Kind;
 

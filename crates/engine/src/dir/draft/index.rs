@@ -9,8 +9,8 @@ use ondisk::dirhash::HashVersion;
 use ondisk::htree::{self, IndexBlock, Kind};
 use ondisk::{Corrupt, Feature, FileType, Ino, LBlock, Site};
 
-use super::draft::DirDraft;
-use super::search::{Frame, Way};
+use super::DirDraft;
+use crate::dir::search::{Frame, Way};
 use crate::error::Error;
 
 /// Descents until a name is in: each makes room at one level of the tree.

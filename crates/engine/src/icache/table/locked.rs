@@ -4,9 +4,8 @@
 use ondisk::Ino;
 use sync::Arc;
 
-use super::LiveInode;
 use super::rcu::RcuTable;
-use super::table::{InodesByNumber, InodesInMemory, LookOutcome, Stale, Trimmed};
+use super::{InodesByNumber, InodesInMemory, LiveInode, LookOutcome, Stale, Trimmed};
 
 /// The form; see the module.
 pub(super) struct LockedTable<'a>(pub(super) &'a InodesInMemory);

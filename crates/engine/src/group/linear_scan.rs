@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use ondisk::Group;
 
-use super::{Scan, ScanPurpose};
-use crate::group::Groups;
+use super::Groups;
+use super::scan::{Scan, ScanPurpose};
 
 /// See the module.
 pub(super) struct Linear;

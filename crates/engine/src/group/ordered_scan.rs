@@ -12,8 +12,8 @@ use std::ops::Range;
 use ondisk::Group;
 use sync::{CachePadded, Hint};
 
-use super::{Scan, ScanPurpose};
-use crate::group::Groups;
+use super::Groups;
+use super::scan::{Scan, ScanPurpose};
 
 /// Groups to a word.
 const A_WORD: u32 = 8;
@@ -103,3 +103,6 @@ impl Scan for Ordered {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
