@@ -1,7 +1,8 @@
 //! The mounted ext4 file system: from a device to inodes, their data, names and attributes.
 //!
 //! ```text
-//! limits error freeze variants < live fast < sb < group < mballoc, ialloc, orphan < icache < commit
+//! limits error freeze variants < live fast < sb < group < mballoc, ialloc, orphan < icache
+//!              < commit < step < take, corruption
 //!              < extent < xattr, dir, data < attr < reap < fsync < namei < mount < fs
 //! ```
 //!
@@ -16,6 +17,7 @@
 
 mod attr;
 mod commit;
+mod corruption;
 mod data;
 mod dir;
 mod error;
@@ -35,6 +37,8 @@ mod namei;
 mod orphan;
 mod reap;
 mod sb;
+mod step;
+mod take;
 mod variants;
 mod xattr;
 

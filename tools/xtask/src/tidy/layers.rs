@@ -64,6 +64,8 @@ const ENGINE: &[&[&str]] = &[
     &["mballoc", "ialloc", "orphan"],
     &["icache"],
     &["commit"],
+    &["step"],
+    &["take", "corruption"],
     &["extent"],
     &["xattr", "dir", "data"],
     &["attr"],
