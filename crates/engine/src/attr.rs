@@ -106,7 +106,7 @@ pub(crate) fn set(mounted: &MountedFs, ino: Ino, attributes: &SetAttributes) -> 
         // It may have been deleted before the lock.
         let inode = mounted.load_used(ino)?;
         attributes.verify(&inode)?;
-        live.set_times_seen();
+        live.times.set_seen();
         let now = mounted.now()?;
         let lists = match attributes.mode.filter(|_| !inode.is(FileType::Symlink)) {
             Some(mode) => xattr::follow_mode(mounted, &inode, mode)?,
@@ -257,7 +257,8 @@ fn note_access(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
         return Ok(());
     }
     if writing.lazytime {
-        let is_full = live.set_lazy_atime(now) && mounted.add_lazy(live) >= limits::LAZY_INODES;
+        let is_full =
+            live.times.set_lazy_atime(now) && mounted.add_lazy(live) >= limits::LAZY_INODES;
         return if is_full { write_lazy(mounted) } else { Ok(()) };
     }
     let locked = live.write_lock();
@@ -286,7 +287,7 @@ pub(crate) fn write_lazy(mounted: &MountedFs) -> Result<(), Error> {
 /// As [`write_lazy`]; as loading the inode.
 pub(crate) fn write_lazy_of(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
     let live = mounted.get(ino)?;
-    if !live.has_lazy_atime() {
+    if !live.times.has_lazy_atime() {
         return Ok(());
     }
     let Some(_change) = mounted.volume().writing()?.gate.try_enter() else {
@@ -296,7 +297,7 @@ pub(crate) fn write_lazy_of(mounted: &MountedFs, ino: Ino) -> Result<(), Error> 
 }
 
 fn write_one(mounted: &MountedFs, live: &Arc<LiveInode>) -> Result<(), Error> {
-    if !live.has_lazy_atime() {
+    if !live.times.has_lazy_atime() {
         return Ok(());
     }
     let locked = live.write_lock();

@@ -308,7 +308,7 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::inode`].
     pub fn write_failures(&self, ino: Ino) -> Result<u32, Error> {
-        Ok(self.mounted.get(ino)?.told())
+        Ok(self.mounted.get(ino)?.write_errors.reported())
     }
 
     /// As [`InodeFs::fsync`], or [`InodeFs::fdatasync`] with `data_only`, for one handle of several on a file that is

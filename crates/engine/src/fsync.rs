@@ -50,9 +50,9 @@ pub(crate) fn fsync(
     let inode: Arc<LiveInode> = mounted.get(ino)?;
     let changed: Epoch = match what {
         SyncScope::All => inode.stamp(),
-        SyncScope::Data => inode.data_stamp(),
+        SyncScope::Data => inode.data.stamp(),
     };
-    let overwritten = inode.overwritten();
+    let overwritten = inode.data.overwritten();
     // A log commit flushes all data that were written before it.
     if changed <= journal.committed_epoch() || !logged::log(mounted, &inode, what, changed)? {
         journal.commit(mounted, changed)?;
@@ -60,8 +60,8 @@ pub(crate) fn fsync(
             logged::flush_data(mounted)?;
         }
     }
-    let mut told = inode.told();
-    match inode.tell_lost(seen.unwrap_or(&mut told)) {
+    let mut told = inode.write_errors.reported();
+    match inode.write_errors.report(seen.unwrap_or(&mut told)) {
         true => Err(lost()),
         false => Ok(()),
     }

@@ -263,13 +263,13 @@ impl MountedFs {
     /// Someone sees the times of an inode.
     pub(crate) fn note_times_seen(&self, ino: Ino) {
         // One that is not in memory has times that nobody set since.
-        self.inodes.look(ino, LiveInode::set_times_seen);
+        self.inodes.look(ino, |inode| inode.times.set_seen());
     }
 
     /// What a name stands for in a directory, if that was looked up often enough since its names changed last. Takes
     /// no lock and no count.
     pub(crate) fn known_name(&self, directory: Ino, name: &[u8]) -> Option<Ino> {
-        let look = |directory: &LiveInode| directory.known_name(name);
+        let look = |directory: &LiveInode| directory.names.known(name);
         self.inodes.look(directory, look).flatten()
     }
 
@@ -281,7 +281,9 @@ impl MountedFs {
         name: (&[u8], Ino),
         blocks: u64,
     ) {
-        directory.know_name(version, name, blocks, &self.known_names);
+        directory
+            .names
+            .know(version, name, blocks, &self.known_names);
     }
 
     /// The live inode with this number, loaded if it is not in memory. May block on I/O.

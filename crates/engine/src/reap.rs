@@ -134,7 +134,7 @@ fn restore(mounted: &MountedFs, list: &[Arc<LiveInode>]) {
 /// Lets an inode remember its slot. The caller has its lock.
 fn set_slot(mounted: &MountedFs, live: &LiveInode, slot: u32) -> Result<(), Error> {
     let ino = live.ino();
-    if live.is_orphan() {
+    if live.life.is_orphan() {
         return Err(Corrupt::at(Site::OrphanAgain).ino(ino).into());
     }
     // One that is free is refused.
@@ -194,7 +194,7 @@ pub(crate) fn let_go(mounted: &MountedFs, ino: Ino) {
     let Ok(live) = mounted.get(ino) else {
         return;
     };
-    if live.release(1) {
+    if live.life.release(1) {
         mounted.give_back_kept(&live);
         if live.is_released_for_good() {
             mounted.doomed().leave(ino);
@@ -261,7 +261,7 @@ fn reap(mounted: &MountedFs, doomed: &UnderWay<'_>, patience: Patience) -> Resul
     let live = mounted.get(doomed.ino())?;
     let locked = live.write_lock();
     let inode = live.snapshot();
-    match inode.links_count() > 0 || inode.mode() == 0 || live.is_held() {
+    match inode.links_count() > 0 || inode.mode() == 0 || live.life.is_held() {
         true => Ok(true),
         false => delete(mounted, &locked, patience),
     }

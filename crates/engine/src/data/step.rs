@@ -148,7 +148,7 @@ impl<'a> Changing<'a> {
                 let device = self.volume().cache().device();
                 let written = device.write_at(first.offset(size) + skipped, &zeros);
                 let inode = self.locked.inode();
-                inode.set_overwritten(journal.current_epoch());
+                inode.data.set_overwritten(journal.current_epoch());
                 written?;
             }
             at = end;
@@ -168,7 +168,7 @@ impl<'a> Changing<'a> {
 /// transaction or never was: unless the file is part of that.
 pub(super) fn may_write_in_place(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
     let journal = &mounted.volume().writing()?.journal;
-    match journal.is_held() && !mounted.get(ino)?.is_born_in(journal.current_epoch()) {
+    match journal.is_held() && !mounted.get(ino)?.life.is_born_in(journal.current_epoch()) {
         true => Err(Error::NotSupported(
             "changing a part of a file's block in what is all or nothing",
         )),

@@ -68,7 +68,7 @@ pub(crate) fn write(
             Err(error) if done == 0 => return Err(error),
             Err(Error::Io(_)) => {
                 // The caller learns how much was written, and from fsync why not more.
-                live.set_lost();
+                live.write_errors.add();
                 break;
             }
             Err(_) => break,
@@ -107,7 +107,7 @@ pub(crate) fn append(
             Err(error) if done == 0 => return Err(error),
             Err(Error::Io(_)) => {
                 // As in `write`.
-                live.set_lost();
+                live.write_errors.add();
                 break;
             }
             Err(_) => break,
@@ -132,7 +132,7 @@ fn may_keep(live: &LiveInode, times: (Timestamp, Timestamp), now: Timestamp) -> 
         let nanoseconds = i64::from(now.nanoseconds) - i64::from(time.nanoseconds);
         matches!(seconds, 0 | 1) && (0..TICK).contains(&(seconds * 1_000_000_000 + nanoseconds))
     };
-    is_recent(times.0) && is_recent(times.1) && !live.are_times_seen()
+    is_recent(times.0) && is_recent(times.1) && !live.times.are_seen()
 }
 
 /// Sets the times after a write in place, which found these, if they may not stay.
@@ -145,7 +145,7 @@ fn keep_times(
         && !may_keep(live, times, mounted.now()?)
     {
         let locked = &live.write_lock();
-        live.set_times_unseen();
+        live.times.set_unseen();
         Changing { mounted, locked }.apply_inode(|_| {})?;
     }
     Ok(())
@@ -198,7 +198,7 @@ fn overwrite_shared(
         && !journal.is_held()
     {
         let written = volume.cache().device().write_at(place, bytes);
-        live.set_overwritten(journal.current_epoch());
+        live.data.set_overwritten(journal.current_epoch());
         written?;
         return Ok(Step {
             bytes: bytes.len(),
@@ -213,7 +213,7 @@ fn overwrite_shared(
     }
     let mut place = None;
     let written = overwrite(mounted, &inode, offset, bytes, &mut place);
-    live.set_overwritten(journal.current_epoch());
+    live.data.set_overwritten(journal.current_epoch());
     if let Some(place) = place {
         live.set_in_place(&still, &place);
     }

@@ -100,12 +100,12 @@ pub(crate) fn glance(
     live: &LiveInode,
     name: &[u8],
 ) -> Option<Result<Ino, Error>> {
-    let before = live.names_version();
+    let before = live.names.version();
     let found = mounted.load_used(live.ino()).and_then(|directory| {
         let blocks = directory.bytes(mounted.volume()) / BYTES_A_BLOCK;
         Ok((lookup(mounted.volume(), directory, name)?, blocks))
     });
-    let is_still = before & 1 == 0 && live.names_version() == before;
+    let is_still = before & 1 == 0 && live.names.version() == before;
     match found {
         Ok((ino, blocks)) => {
             if is_still && !dirent::is_dots(name) {
@@ -160,7 +160,7 @@ impl NameHint {
 
     fn holds(&self, locked: &Exclusive<'_>) -> bool {
         Arc::ptr_eq(&self.directory, locked.inode())
-            && self.version == Some(self.directory.names_version())
+            && self.version == Some(self.directory.names.version())
     }
 }
 
@@ -178,9 +178,9 @@ pub(super) fn see_in(
     let look =
         |directory: &LiveInode| look(mounted.volume(), mounted.load_used(directory.ino())?, name);
     for _ in 0..TRIES {
-        let before = directory.names_version();
+        let before = directory.names.version();
         let looked = look(&directory);
-        let is_still = before & 1 == 0 && directory.names_version() == before;
+        let is_still = before & 1 == 0 && directory.names.version() == before;
         if is_still || looked.as_ref().is_ok_and(|looked| looked.ino.is_some()) {
             let looked = looked?;
             let version = is_still.then_some(before);
@@ -193,7 +193,7 @@ pub(super) fn see_in(
     }
     let unchanged = directory.read_lock();
     let looked = look(&directory)?;
-    let version = Some(directory.names_version());
+    let version = Some(directory.names.version());
     drop(unchanged);
     Ok(NameHint {
         directory,

@@ -41,11 +41,11 @@ impl InodeFs {
         let _settled = mounted.settled(&live);
         let inode = used()?;
         is_it(inode.generation())?;
-        if inode.links_count() == 0 && !live.is_held() {
+        if inode.links_count() == 0 && !live.life.is_held() {
             // It is about to be deleted.
             return Err(Error::Stale);
         }
-        live.hold();
+        live.life.hold();
         Ok(InodeRef { mounted, inode })
     }
 }

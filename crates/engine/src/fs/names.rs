@@ -226,7 +226,7 @@ impl InodeFs {
         let live = self.mounted.get(ino)?;
         let _locked = live.read_lock();
         self.mounted.load_used(ino)?;
-        live.hold();
+        live.life.hold();
         Ok(())
     }
 
@@ -240,7 +240,7 @@ impl InodeFs {
             directory,
             name,
             |live, inode| {
-                live.hold();
+                live.life.hold();
                 Ok(inode.ino())
             },
         ))
@@ -285,7 +285,7 @@ impl InodeFs {
             return Ok(());
         }
         let live = self.mounted.get(ino)?;
-        if !live.release(count) {
+        if !live.life.release(count) {
             return Ok(());
         }
         self.mounted.give_back_kept(&live);

@@ -80,7 +80,7 @@ pub(super) fn log(
     if let (Some(batch), Some(log)) = (logged, fast.running(changed)) {
         let is_synced = sync(&log, batch)?;
         // Data written over others since then changed nothing else, and no flush of the log need have come after them.
-        let is_flushed = inode.overwritten() <= journal.flushed_epoch()
+        let is_flushed = inode.data.overwritten() <= journal.flushed_epoch()
             || canary::makes(Canary::OverwrittenUnflushed);
         if is_synced && !is_flushed {
             flush_data(mounted)?;
@@ -89,7 +89,7 @@ pub(super) fn log(
     }
     let is_directory = snapshot.is(FileType::Directory);
     // Before what may have to be written for the log's sake.
-    let has_new_index = has_index(&snapshot) && inode.data_stamp() == changed;
+    let has_new_index = has_index(&snapshot) && inode.data.stamp() == changed;
     let is_loggable = is_directory || has_record(&snapshot) && !has_new_index;
     if logging.is_unloggable(changed) || !is_loggable {
         fast.unloggable.add(1);
@@ -288,7 +288,7 @@ impl Gathered<'_> {
         if loaded.links_count() == 0 && !canary::makes(Canary::InodeWithoutLinks) {
             // One that came and went leaves nothing to tell. That a file lost its last name can't be told to e2fsck,
             // which takes the name and leaves the file behind without one.
-            let has_come = live.is_born_in(self.epoch) && !self.changes.is_in_log(live.ino());
+            let has_come = live.life.is_born_in(self.epoch) && !self.changes.is_in_log(live.ino());
             return Ok(has_come);
         }
         if kept.is_unloggable(self.epoch) {
@@ -301,7 +301,7 @@ impl Gathered<'_> {
             return Ok(false);
         }
         // Later its own record is there.
-        if live.is_born_in(self.epoch) && kept.is_place_unseen() {
+        if live.life.is_born_in(self.epoch) && kept.is_place_unseen() {
             if !self.mounted.is_place_blank(live, loaded.extra_size())? {
                 kept.set_unloggable(self.epoch);
                 return Ok(false);
@@ -325,11 +325,11 @@ impl Gathered<'_> {
         self.closure.inodes.push(InodeState {
             ino: live.ino(),
             fields,
-            is_new: live.is_born_in(self.epoch),
+            is_new: live.life.is_born_in(self.epoch),
             is_known,
             ranges,
             // What was logged of this epoch showed its data then.
-            shows_data: live.data_stamp() == self.epoch
+            shows_data: live.data.stamp() == self.epoch
                 && kept.logged_size(self.epoch) != Some(bytes),
         });
         Ok(true)

@@ -57,7 +57,7 @@ impl Absent {
     /// The inode leaves memory now, if it may: without names it is alive only for its holders, and may be waiting for a
     /// name. Nobody else has it.
     pub(super) fn keep(&self, inode: &LiveInode) -> bool {
-        let held = inode.holders();
+        let held = inode.life.holders();
         if held > 0 && inode.is_nameless() {
             return false;
         }

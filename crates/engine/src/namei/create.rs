@@ -182,7 +182,7 @@ pub(crate) fn create(
     let acls = acls.lock()?;
     let handle = mounted.begin(credits)?;
     if new.held {
-        own.inode().hold();
+        own.inode().life.hold();
     }
     if let Some(first) = first {
         first.apply(&handle);
@@ -209,7 +209,7 @@ fn apply_record(
     file_type: FileType,
 ) {
     number.apply(handle, own.inode().of_ialloc());
-    own.inode().set_linkable(false);
+    own.inode().life.set_linkable(false);
     let place = own.inode().was_in_place(record.extra_size());
     own.change_slot(handle, |slot| {
         slot.fill(0);
@@ -295,15 +295,15 @@ pub(crate) fn create_unnamed(
         first.apply(&handle);
     }
     number.apply(&handle, own.inode().of_ialloc());
-    own.inode().set_born(handle.epoch());
+    own.inode().life.set_born(handle.epoch());
     own.change_slot(&handle, |slot| {
         slot.fill(0);
         record.write_to(slot);
     });
     acls.apply(&handle, own);
     entry.apply(&handle, own.inode());
-    own.inode().set_linkable(true);
-    own.inode().hold();
+    own.inode().life.set_linkable(true);
+    own.inode().life.hold();
     Ok(ino)
 }
 

@@ -109,7 +109,7 @@ fn try_install(mounted: &MountedFs, asked: Asked<'_>) -> Result<Installed, Error
         lost.apply(&handle, now);
     }
     if is_first {
-        own.inode().set_linkable(false);
+        own.inode().life.set_linkable(false);
     }
     own.change(&handle, |inode| {
         inode.set_links_count(inode.links_count() + 1);
@@ -132,7 +132,7 @@ fn names<'a>(
     }
     let target = own.inode().snapshot();
     let file_type = match target.file_type() {
-        Some(file_type) if target.links_count() == 0 && own.inode().is_linkable() => file_type,
+        Some(file_type) if target.links_count() == 0 && own.inode().life.is_linkable() => file_type,
         _ => lock::type_of(&target)?,
     };
     if file_type == FileType::Directory || lock::is_fixed(&target) {

@@ -27,7 +27,7 @@ pub(crate) fn link(mounted: &MountedFs, ino: Ino, parent: Ino, name: &[u8]) -> R
     lock::may_add(&above.inode().snapshot())?;
     let target = locked.of(ino).inode().snapshot();
     let own = locked.of(ino);
-    let is_first = target.links_count() == 0 && own.inode().is_linkable();
+    let is_first = target.links_count() == 0 && own.inode().life.is_linkable();
     let file_type = match target.file_type() {
         Some(file_type) if is_first => file_type,
         _ => lock::type_of(&target)?,
@@ -49,7 +49,7 @@ pub(crate) fn link(mounted: &MountedFs, ino: Ino, parent: Ino, name: &[u8]) -> R
     above.change(&handle, |inode| lock::stamp_names(inode, now));
     if let Some(entry) = entry {
         entry.apply(&handle, own.inode());
-        own.inode().set_linkable(false);
+        own.inode().life.set_linkable(false);
     }
     own.change(&handle, |inode| {
         inode.set_links_count(inode.links_count() + 1);

@@ -80,7 +80,7 @@ impl<'a> LostName<'a> {
             });
         }
         let data = live.data_lock_exclusive();
-        let deletion = match live.is_held() || live.is_orphan() || is_deleted_later {
+        let deletion = match live.life.is_held() || live.life.is_orphan() || is_deleted_later {
             true => None,
             false => Some(Deletion::prepare(mounted, locked)?),
         };

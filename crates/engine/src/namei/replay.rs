@@ -276,11 +276,11 @@ impl<'a> Replay<'a> {
             let credits = self.mounted.reserve(1 + BLOCKS_AN_INODE + blocks, 0)?;
             let handle = self.mounted.begin(credits)?;
             number.apply(&handle, live.of_ialloc());
-            live.set_linkable(false);
+            live.life.set_linkable(false);
             if let Some(first) = first {
                 first.apply(&handle);
             }
-            live.set_born(handle.epoch());
+            live.life.set_born(handle.epoch());
             let raw = &said.raw;
             locked.change_slot(&handle, |slot| {
                 slot.fill(0);

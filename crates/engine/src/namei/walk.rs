@@ -217,7 +217,7 @@ fn try_walk(
 }
 
 fn hold_root(mounted: &MountedFs, root: Ino) -> Result<WalkEnd, Error> {
-    mounted.get(root)?.hold();
+    mounted.get(root)?.life.hold();
     Ok(WalkEnd {
         directory: None,
         name: Vec::new(),
@@ -250,7 +250,7 @@ fn finish(
             if !mounted.load_used(rest.here)?.is(FileType::Directory) {
                 return Err(Error::NotDirectory);
             }
-            above.hold();
+            above.life.hold();
             Some(Held(mounted, rest.here))
         }
         _ => None,
@@ -265,7 +265,7 @@ fn finish(
         if has_slash && !inode.is(FileType::Directory) {
             return Err(Error::NotDirectory);
         }
-        live.hold();
+        live.life.hold();
         Ok(Ok(Held(mounted, inode.ino())))
     });
     // If `here` is another directory by now, what was found in it does not count.

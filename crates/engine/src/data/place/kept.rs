@@ -41,7 +41,7 @@ impl<'a> Place<'a, '_> {
             return Ok(blocks);
         }
         // One write of a whole file, which nobody has open to write more.
-        if self.next.is_none() && self.at == 0 && !live.is_held() {
+        if self.next.is_none() && self.at == 0 && !live.life.is_held() {
             return self.take_out(self.goal(), want, want);
         }
         self.refill(want, neighbors.before)

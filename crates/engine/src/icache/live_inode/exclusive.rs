@@ -4,7 +4,6 @@
 
 use journal::Handle;
 use ondisk::inode::Inode;
-use sync::atomic::Ordering;
 use sync::{Arc, RwLockWriteGuard};
 
 use super::LiveInode;
@@ -25,15 +24,7 @@ impl Exclusive<'_> {
     /// Changes several blocks of the directory in one step for threads that read it without its lock. Never waits for a
     /// lock.
     pub(crate) fn change_names<R>(&self, change: impl FnOnce() -> R) -> R {
-        // SeqCst: pairs with the loads in `names_version`. If the reader's first load comes after this add, it sees an
-        // odd version; if it comes before, the reader's second load sees another version, unless all that it read came
-        // before this add.
-        self.inode.names.fetch_add(1, Ordering::SeqCst);
-        let result = change();
-        // SeqCst: after the change; pairs with the loads in `names_version`: a reader that begins with this version
-        // reads what the change left.
-        self.inode.names.fetch_add(1, Ordering::SeqCst);
-        result
+        self.inode.names.change(change)
     }
 
     /// Changes the fixed part of the record in the handle's epoch. Uses one of the handle's blocks the first time in
@@ -42,7 +33,7 @@ impl Exclusive<'_> {
         let (result, concerns_data) = self.change_bytes(handle, |slot| {
             // The slot was parsed when it was loaded, and every change keeps its extra size.
             let mut inode = Inode::parse(slot).expect("a live inode parses");
-            if let Some(atime) = self.inode.take_lazy_atime() {
+            if let Some(atime) = self.inode.times.take_lazy_atime() {
                 inode.set_atime(atime);
             }
             let before = inode;
@@ -88,16 +79,17 @@ impl Exclusive<'_> {
         handle: &Handle<'_>,
         change: impl FnOnce(&mut [u8]) -> (R, Inode, bool),
     ) -> R {
-        self.inode.in_place.clear();
+        self.inode.data.in_place.clear();
         let result = handle.change(
             self.inode,
-            |inode| &inode.slot,
+            |inode| &inode.record.slot,
             |slot| {
                 let slot = Arc::make_mut(slot).bytes_mut();
                 let (result, inode, only_record) = change(slot);
                 let is_nameless = inode.links_count() == 0;
-                self.inode.is_nameless.set(is_nameless);
-                self.inode.replace_latest(&inode, slot, only_record);
+                let record = &self.inode.record;
+                record.set_nameless(is_nameless);
+                record.replace_latest(&self.inode.place, &inode, slot, only_record);
                 result
             },
         );

@@ -43,7 +43,7 @@ impl InodesByNumber for RcuTable<'_> {
                 inodes.stale.add(1);
                 return Err(Stale);
             }
-            inode.set_holders(inodes.absent.take(inode.ino()));
+            inode.life.set_holders(inodes.absent.take(inode.ino()));
             bucket.insert(Arc::clone(&inode));
             Ok(inode)
         })

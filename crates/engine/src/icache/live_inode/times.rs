@@ -1,0 +1,77 @@
+//! The times of an inode that are not as the record has them: a time of access that waits in memory (`lazytime`), and
+//! whether the times that a write in place set were seen. A crash forgets both.
+
+use ondisk::Timestamp;
+use sync::atomic::{AtomicBool, Ordering};
+use sync::{Hint, Mutex, Rank};
+
+/// What is known of the times beside the record.
+pub(crate) struct TimesInMemory {
+    /// A time of access that is not in the record yet. [leaf]
+    lazy_atime: Mutex<Option<Timestamp>>,
+    /// Whether there is one. [atomic: written under `lazy_atime`]
+    has_lazy_atime: AtomicBool,
+    /// Whether someone saw the times since a write in place set them. [cleared under the inode's lock, exclusive]
+    seen: Hint<bool>,
+}
+
+impl TimesInMemory {
+    pub(super) fn new() -> TimesInMemory {
+        TimesInMemory {
+            lazy_atime: Mutex::new(Rank::Leaf, None),
+            has_lazy_atime: AtomicBool::new(false),
+            seen: Hint::new(true),
+        }
+    }
+
+    /// Whether someone saw the times since [`TimesInMemory::set_unseen`].
+    pub(crate) fn are_seen(&self) -> bool {
+        self.seen.get()
+    }
+
+    /// Times are set that nobody has seen. Before the record changes; the caller has the inode's lock.
+    pub(crate) fn set_unseen(&self) {
+        // A thread that sees the new record sees this too, because the record's words order it, and sets it again
+        // behind it.
+        self.seen.set(false);
+    }
+
+    /// The times were seen, or set by hand: the next write sets them anew. After the record was read.
+    pub(crate) fn set_seen(&self) {
+        self.seen.set_if_new(true);
+    }
+
+    /// Keeps a time of access until the record changes next; whether there was none before.
+    pub(crate) fn set_lazy_atime(&self, atime: Timestamp) -> bool {
+        let mut lazy = self.lazy_atime.lock();
+        // Release: pairs with the Acquire in `has_lazy_atime`.
+        self.has_lazy_atime.store(true, Ordering::Release);
+        lazy.replace(atime).is_none()
+    }
+
+    /// Whether a time of access waits for the record's next change.
+    pub(crate) fn has_lazy_atime(&self) -> bool {
+        // Acquire: pairs with the Release in `set_lazy_atime`.
+        self.has_lazy_atime.load(Ordering::Acquire)
+    }
+
+    /// The time of access that waits.
+    pub(super) fn lazy_atime(&self) -> Option<Timestamp> {
+        if self.has_lazy_atime() {
+            *self.lazy_atime.lock()
+        } else {
+            None
+        }
+    }
+
+    /// The time of access that waited, for the record.
+    pub(super) fn take_lazy_atime(&self) -> Option<Timestamp> {
+        if !self.has_lazy_atime() {
+            return None;
+        }
+        let mut lazy = self.lazy_atime.lock();
+        // Release: pairs with the Acquire in `has_lazy_atime`.
+        self.has_lazy_atime.store(false, Ordering::Release);
+        lazy.take()
+    }
+}
