@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
+use inspect::InspectError;
+
 use crate::context::Context;
 
 /// The exit status of a failed command.
@@ -114,6 +116,15 @@ impl Failure {
             context.hint(hint);
         }
         ExitCode::from(self.status)
+    }
+}
+
+impl From<InspectError> for Failure {
+    fn from(error: InspectError) -> Failure {
+        match error {
+            InspectError::InvalidInode(_) => Failure::usage(error),
+            _ => Failure::new(error),
+        }
     }
 }
 

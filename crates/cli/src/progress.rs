@@ -1,7 +1,11 @@
-//! A progress bar on standard error with rate and time left, when that is a terminal and nobody asked for quiet.
+//! Progress on standard error, when that is a terminal and nobody asked for quiet: a bar with rate and time left, and a
+//! line with the number of the group that is looked at.
+
+use std::io::Write;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use lanefs::build::{Phase, Progress};
+use ondisk::Group;
 
 use crate::context::Context;
 
@@ -83,6 +87,38 @@ pub fn human_bytes(bytes: u64) -> String {
         unit = larger;
     }
     format!("{number:.1} {unit}")
+}
+
+/// A line on standard error that says how far a look at all groups is; only when there is much to see.
+pub struct GroupLine {
+    groups: u32,
+    is_shown: bool,
+}
+
+impl GroupLine {
+    const STEP: u32 = 1024;
+
+    /// A line, where the context wants one.
+    pub fn new(context: &Context, groups: u32) -> GroupLine {
+        GroupLine {
+            groups,
+            is_shown: context.progress() && groups > GroupLine::STEP,
+        }
+    }
+
+    /// Shows the number of every `STEP`th group.
+    pub fn at(&self, group: Group) {
+        if self.is_shown && group.0.is_multiple_of(GroupLine::STEP) {
+            let _ = write!(std::io::stderr(), "\rgroup {group} of {}", self.groups);
+        }
+    }
+
+    /// Removes the line from the screen.
+    pub fn done(&self) {
+        if self.is_shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
 }
 
 #[cfg(test)]

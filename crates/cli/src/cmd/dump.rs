@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use inspect::{InspectError, RawImage, find, geometry_of};
 use ondisk::features::Feature;
 use ondisk::mmp::Mmp;
 use ondisk::text::{GroupText, Hex, MmpText, PrintedName, SuperblockText};
@@ -13,11 +14,10 @@ use ondisk::{FsBlock, Group, Superblock, bitmap};
 use crate::args::{FsArgs, ImageArgs};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::raw::{Raw, check, read_superblock};
+use crate::on_disk::{self, read_superblock};
 
 mod directory;
 mod file;
-mod find;
 mod journal;
 mod orphan;
 
@@ -95,7 +95,7 @@ impl DumpArgs {
         if let What::Superblock { group: 0 } = self.what {
             return self.superblock(context, &options);
         }
-        let raw = Raw::open(context, &self.image, &options)?;
+        let raw = on_disk::open(context, &self.image, &options)?;
         if raw.needs_recovery() && !matches!(self.what, What::Journal) {
             context.note("the journal holds changes that are not shown here");
         }
@@ -103,10 +103,10 @@ impl DumpArgs {
         match &self.what {
             What::Superblock { group } => superblock(&mut out, &raw, Group(*group))?,
             What::Group { number } => group(&mut out, &raw, Group(*number))?,
-            What::Inode { file } => file::inode(&mut out, &raw, find::ino(&raw, file)?)?,
+            What::Inode { file } => file::inode(&mut out, &raw, find(&raw, file)?)?,
             What::Block { number } => block(&mut out, &raw, FsBlock(*number))?,
-            What::Dir { file } => directory::dump(&mut out, &raw, find::ino(&raw, file)?)?,
-            What::Extents { file } => file::extents(&mut out, &raw, find::ino(&raw, file)?)?,
+            What::Dir { file } => directory::dump(&mut out, &raw, find(&raw, file)?)?,
+            What::Extents { file } => file::extents(&mut out, &raw, find(&raw, file)?)?,
             What::Journal => journal::dump(&mut out, &raw)?,
             What::Orphan => orphan::dump(&mut out, &raw)?,
             What::Mmp => mmp(&mut out, &raw)?,
@@ -121,7 +121,7 @@ impl DumpArgs {
         let mut out = context.stdout();
         writeln!(out, "{}", SuperblockText(&superblock))?;
         out.flush()?;
-        if let Err(error) = check(&superblock) {
+        if let Err(error) = geometry_of(&superblock) {
             context.warn(error);
         }
         Ok(())
@@ -129,14 +129,12 @@ impl DumpArgs {
 }
 
 /// Prints the copy of the superblock in a group.
-fn superblock(out: &mut impl Write, raw: &Raw, group: Group) -> Result<(), Failure> {
+fn superblock(out: &mut impl Write, raw: &RawImage, group: Group) -> Result<(), Failure> {
     let place = (group.0 < raw.geometry.groups())
         .then(|| raw.geometry.group_start(group).superblock)
         .flatten();
     let Some(block) = place else {
-        return Err(Failure::new(format!(
-            "group {group} holds no copy of the superblock"
-        )));
+        return Err(InspectError::NoSuperblock(group).into());
     };
     let mut bytes = [0; Superblock::SIZE];
     raw.read(block, 0, &mut bytes)?;
@@ -144,7 +142,7 @@ fn superblock(out: &mut impl Write, raw: &Raw, group: Group) -> Result<(), Failu
     Ok(())
 }
 
-fn group(out: &mut impl Write, raw: &Raw, group: Group) -> Result<(), Failure> {
+fn group(out: &mut impl Write, raw: &RawImage, group: Group) -> Result<(), Failure> {
     let bytes = raw.desc_bytes(group)?;
     let text = GroupText {
         raw: &bytes,
@@ -155,7 +153,7 @@ fn group(out: &mut impl Write, raw: &Raw, group: Group) -> Result<(), Failure> {
     Ok(())
 }
 
-fn block(out: &mut impl Write, raw: &Raw, block: FsBlock) -> Result<(), Failure> {
+fn block(out: &mut impl Write, raw: &RawImage, block: FsBlock) -> Result<(), Failure> {
     let bytes = raw.block(block)?;
     match raw.geometry.bit_of_block(block) {
         None => writeln!(out, "block {block}, before the first group")?,
@@ -169,7 +167,7 @@ fn block(out: &mut impl Write, raw: &Raw, block: FsBlock) -> Result<(), Failure>
 }
 
 /// What the group knows of a block.
-fn state(raw: &Raw, block: FsBlock, group: Group, bit: u32) -> String {
+fn state(raw: &RawImage, block: FsBlock, group: Group, bit: u32) -> String {
     let geometry = &raw.geometry;
     let start = geometry.group_start(group);
     if start.superblock == Some(block) {
@@ -183,7 +181,7 @@ fn state(raw: &Raw, block: FsBlock, group: Group, bit: u32) -> String {
     }
     let desc = match raw.desc(group) {
         Ok(desc) => desc,
-        Err(failure) => return failure.text(),
+        Err(error) => return error.to_string(),
     };
     if desc.has(ondisk::group_desc::flags::BLOCK_UNINIT) {
         return "in a group never used".into();
@@ -191,19 +189,16 @@ fn state(raw: &Raw, block: FsBlock, group: Group, bit: u32) -> String {
     match raw.block(desc.block_bitmap()) {
         Ok(bits) if bitmap::test(&bits, bit) => "in use".into(),
         Ok(_) => "free".into(),
-        Err(failure) => failure.text(),
+        Err(error) => error.to_string(),
     }
 }
 
-fn mmp(out: &mut impl Write, raw: &Raw) -> Result<(), Failure> {
+fn mmp(out: &mut impl Write, raw: &RawImage) -> Result<(), Failure> {
     if !raw.geometry.has(Feature::MMP) {
-        return Err(Failure::new(
-            "the file system has no multi-mount protection",
-        ));
+        return Err(InspectError::NoMmp.into());
     }
     let block = raw.superblock.mmp_block();
-    let mmp =
-        Mmp::read(&raw.block(block)?).ok_or_else(|| Failure::new("the block is too short"))?;
+    let mmp = Mmp::read(&raw.block(block)?).ok_or(InspectError::ShortBlock)?;
     let seed = raw
         .geometry
         .has_metadata_csum()

@@ -5,25 +5,21 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use inspect::{FoundJournal, Fragmentation, GroupSums, ImageFacts};
 use ondisk::features::{Feature, Features, Word};
-use ondisk::group_desc::flags;
 use ondisk::superblock::state;
 use ondisk::text::{PrintedName, SuperblockText};
 
 use crate::args::FsArgs;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::raw::Raw;
+use crate::on_disk;
+use crate::progress::GroupLine;
 
 mod frag;
 mod journal;
 mod json;
 mod text;
-mod users;
-
-use frag::Frag;
-use journal::FoundJournal;
-use users::{Need, Use};
 
 /// Show size, state and features of a file system, and the programs that can use it
 #[derive(Args)]
@@ -43,36 +39,22 @@ pub struct InfoArgs {
     json: bool,
 }
 
-/// Sums over all groups.
-#[derive(Default)]
-struct Groups {
-    free_clusters: u64,
-    free_inodes: u64,
-    directories: u64,
-    block_uninit: u64,
-    inode_uninit: u64,
-    full: u64,
-    broken: u64,
-    first_error: Option<String>,
-}
-
-/// What there is to say: the image as it lies on the disk, and sums as after a replay.
-struct Facts<'a> {
-    raw: &'a Raw,
-    groups: Groups,
-    journal: FoundJournal,
-    frag: Option<Frag>,
-}
-
 impl InfoArgs {
     /// Runs the command.
     pub fn run(self, context: &Context) -> Result<(), Failure> {
-        let raw = Raw::open(context, &self.image, &self.place)?;
-        let replayed = raw.replayed(context, &self.image, &self.place);
+        let raw = on_disk::open(context, &self.image, &self.place)?;
+        let replayed = on_disk::replayed(&raw, context, &self.image, &self.place);
         let newest = replayed.as_ref().unwrap_or(&raw);
-        let frag = self.frag.then(|| Frag::look(newest, context)).transpose()?;
-        let facts = Facts {
-            groups: count(newest)?,
+        let frag = if self.frag {
+            let progress = GroupLine::new(context, newest.geometry.groups());
+            let frag = Fragmentation::look(newest, |group| progress.at(group))?;
+            progress.done();
+            Some(frag)
+        } else {
+            None
+        };
+        let facts = ImageFacts {
+            groups: GroupSums::count(newest)?,
             frag,
             journal: FoundJournal::look(&raw),
             raw: &raw,
@@ -86,14 +68,14 @@ impl InfoArgs {
             let image = PrintedName(self.image.as_os_str().as_encoded_bytes());
             writeln!(out, "{}", text::text(&facts, &image))?;
             if let Some(frag) = &facts.frag {
-                frag.text(&mut out, &raw.geometry, context.color())?;
+                frag::text(&mut out, frag, &raw.geometry, context.color())?;
             }
             if self.all {
                 writeln!(out, "\nSuperblock\n{}", SuperblockText(&raw.superblock))?;
             }
         }
         out.flush()?;
-        if let Some(remark) = facts.frag.as_ref().and_then(Frag::remark) {
+        if let Some(remark) = facts.frag.as_ref().and_then(Fragmentation::remark) {
             context.warn(remark);
         }
         if let Some(error) = &facts.groups.first_error {
@@ -110,95 +92,6 @@ impl InfoArgs {
             ));
         }
         Ok(())
-    }
-}
-
-fn count(raw: &Raw) -> Result<Groups, Failure> {
-    let mut sums = Groups::default();
-    let unvisited = raw.descs(|group, desc| {
-        match desc {
-            Ok(desc) => {
-                sums.free_clusters += u64::from(desc.free_clusters());
-                sums.free_inodes += u64::from(desc.free_inodes());
-                sums.directories += u64::from(desc.used_dirs());
-                sums.block_uninit += u64::from(desc.has(flags::BLOCK_UNINIT));
-                sums.inode_uninit += u64::from(desc.has(flags::INODE_UNINIT));
-                sums.full += u64::from(desc.free_clusters() == 0);
-            }
-            Err(corrupt) => {
-                sums.broken += 1;
-                sums.first_error
-                    .get_or_insert_with(|| corrupt.group(group).to_string());
-            }
-        }
-        Ok(())
-    })?;
-    if let Some(unvisited) = unvisited {
-        sums.broken += unvisited.groups;
-        sums.first_error.get_or_insert(unvisited.why);
-    }
-    Ok(sums)
-}
-
-/// The name of a family of file systems with these features, as everyone calls it.
-fn family(features: Features) -> &'static str {
-    let ext3 = Features::of(&[Feature::FILETYPE, Feature::NEEDS_RECOVERY, Feature::META_BG]);
-    let ext3_ro = Features::of(&[
-        Feature::SPARSE_SUPER,
-        Feature::LARGE_FILE,
-        Feature::BTREE_DIR,
-    ]);
-    let newer = features.minus(ext3.union(ext3_ro));
-    if newer.incompat != 0 || newer.ro_compat != 0 {
-        "ext4"
-    } else if features.has(Feature::HAS_JOURNAL) {
-        "ext3"
-    } else {
-        "ext2"
-    }
-}
-
-impl Facts<'_> {
-    fn free_bytes(&self) -> u64 {
-        let geometry = &self.raw.geometry;
-        let cluster = u64::from(geometry.cluster_ratio()) << geometry.block_size().bits();
-        self.groups
-            .free_clusters
-            .saturating_mul(cluster)
-            .min(geometry.bytes())
-    }
-
-    fn state(&self) -> String {
-        let sb = &self.raw.superblock;
-        let mut words = Vec::new();
-        if self.raw.needs_recovery() {
-            words.push("the journal must be replayed".to_string());
-        }
-        if sb.state() & state::ERROR != 0 || sb.error_count() > 0 {
-            words.push(format!("errors were found ({} so far)", sb.error_count()));
-        }
-        if sb.state() & state::VALID == 0 {
-            words.push("in use, or not unmounted cleanly".into());
-        }
-        if sb.last_orphan().is_some() || self.raw.geometry.has(Feature::ORPHAN_PRESENT) {
-            words.push("orphans wait to be removed".into());
-        }
-        if words.is_empty() {
-            "clean".into()
-        } else {
-            words.join("; ")
-        }
-    }
-
-    fn needs(&self) -> [(&'static str, Need, &'static str); 4] {
-        let features = self.raw.geometry.features();
-        let need = |purpose| users::need(features, purpose);
-        [
-            ("Linux reads", need(Use::LinuxRead), "read it"),
-            ("Linux writes", need(Use::LinuxWrite), "write it"),
-            ("e2fsprogs", need(Use::E2fsprogs), "check and change it"),
-            ("GRUB", need(Use::Grub), "boot from it"),
-        ]
     }
 }
 

@@ -6,21 +6,17 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use inspect::{Grid, Survey};
 use ondisk::text::PrintedName;
 
 use crate::args::FsArgs;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::raw::Raw;
+use crate::on_disk;
+use crate::progress::GroupLine;
 
-mod grid;
-mod survey;
 mod svg;
 mod terminal;
-
-use grid::Grid;
-pub(in crate::cmd) use survey::Progress;
-use survey::Survey;
 
 /// Draw the block groups: metadata, data by the number of pieces of its file, free space
 #[derive(Args)]
@@ -40,10 +36,8 @@ pub struct MapArgs {
 impl MapArgs {
     /// Runs the command.
     pub fn run(self, context: &Context) -> Result<(), Failure> {
-        let on_disk = Raw::open(context, &self.image, &self.place)?;
-        let raw = on_disk
-            .replayed(context, &self.image, &self.place)
-            .unwrap_or(on_disk);
+        let raw = on_disk::open(context, &self.image, &self.place)?;
+        let raw = on_disk::replayed(&raw, context, &self.image, &self.place).unwrap_or(raw);
         let name = self.image.file_name().unwrap_or(self.image.as_os_str());
         let name = PrintedName(name.as_encoded_bytes()).to_string();
         let grid = match self.svg {
@@ -53,7 +47,9 @@ impl MapArgs {
                 Grid::new(&raw.geometry, terminal::columns(width), terminal::ROWS)
             }
         };
-        let survey = Survey::take(&raw, grid, context)?;
+        let progress = GroupLine::new(context, raw.geometry.groups());
+        let survey = Survey::take(&raw, grid, |group| progress.at(group))?;
+        progress.done();
         for remark in &survey.remarks {
             context.warn(remark);
         }

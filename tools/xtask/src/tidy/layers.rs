@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("check", &["ondisk", "device", "sync"]),
+    ("inspect", &["ondisk", "device", "sync"]),
     ("mkfs", &["jbd2", "ondisk", "device", "sync"]),
     ("image", &["mkfs", "jbd2", "ondisk", "device", "sync"]),
     (
@@ -43,7 +44,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("sharing", &["engine", "mkfs", "ondisk", "device", "sync"]),
     ("instructions", &["engine", "mkfs", "device", "sync"]),
-    ("cli", &["lanefs", "fuse", "ondisk", "device", "sync"]),
+    (
+        "cli",
+        &["lanefs", "fuse", "inspect", "ondisk", "device", "sync"],
+    ),
     ("pages", &["cli"]),
     ("xtask", &[]),
     ("testkit", &["model"]),

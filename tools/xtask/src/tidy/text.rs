@@ -175,7 +175,16 @@ fn places(source: &RustFile, report: &mut impl FnMut(usize, &'static str, String
     };
     let below_engine = matches!(
         name,
-        "ondisk" | "sync" | "buffer" | "jbd2" | "journal" | "logtree" | "engine" | "check" | "mkfs"
+        "ondisk"
+            | "sync"
+            | "buffer"
+            | "jbd2"
+            | "journal"
+            | "logtree"
+            | "engine"
+            | "check"
+            | "inspect"
+            | "mkfs"
     );
     for (number, code) in source.code() {
         if has_word(code, "unsafe") && !MAY_BE_UNSAFE.contains(&name) {

@@ -1,7 +1,9 @@
 //! Inodes and where their contents lie.
 
 use std::io::Write;
+use std::ops::ControlFlow;
 
+use inspect::{BUDGET, Piece, RawImage, walk};
 use ondisk::extent::{Expect, ExtentNode, verify_tail};
 use ondisk::inode::{Inode, attribute_area, checksum_seed};
 use ondisk::text::{ExtentNodeText, InodeText, XattrsText};
@@ -10,11 +12,9 @@ use ondisk::{Flags, Ino};
 
 use super::heading;
 use crate::failure::Failure;
-use crate::raw::Raw;
-use crate::raw::walk::{BUDGET, Go, Piece, walk};
 
 /// Prints an inode, its attributes and the root of its extent tree.
-pub fn inode(out: &mut impl Write, raw: &Raw, ino: Ino) -> Result<(), Failure> {
+pub fn inode(out: &mut impl Write, raw: &RawImage, ino: Ino) -> Result<(), Failure> {
     let slot = raw.slot(ino)?;
     let text = InodeText {
         slot: &slot,
@@ -52,9 +52,8 @@ pub fn inode(out: &mut impl Write, raw: &Raw, ino: Ino) -> Result<(), Failure> {
 }
 
 /// Prints the map of a file, and the blocks that hold the map.
-pub fn extents(out: &mut impl Write, raw: &Raw, ino: Ino) -> Result<(), Failure> {
-    let slot = raw.slot(ino)?;
-    let inode = Inode::parse(&slot).map_err(|corrupt| Failure::new(corrupt.ino(ino)))?;
+pub fn extents(out: &mut impl Write, raw: &RawImage, ino: Ino) -> Result<(), Failure> {
+    let inode = raw.inode(ino)?;
     let seed = checksum_seed(raw.geometry.csum_seed(), ino, inode.generation());
     let is_extents = inode.flags().contains(Flags::EXTENTS);
     if inode.flags().contains(Flags::INLINE_DATA) {
@@ -90,7 +89,7 @@ pub fn extents(out: &mut impl Write, raw: &Raw, ino: Ino) -> Result<(), Failure>
                 writeln!(out, "block {block} holds {kind}, depth {depth}{wrong}")?;
             }
         }
-        Ok(Go::On)
+        Ok::<_, Failure>(ControlFlow::Continue(()))
     })?;
     writeln!(
         out,

@@ -1,14 +1,14 @@
 //! What `info --json` prints for programs.
 
+use inspect::{ImageFacts, Since};
 use ondisk::features::{Feature, Word};
 use ondisk::text::{PrintedName, Uuid};
 use serde_json::{Value, json};
 
-use super::users::{Need, Since};
-use super::{Facts, family, in_word};
+use super::{frag, in_word, journal};
 
 /// All of it; `version` changes when a field changes its meaning or goes away.
-pub fn json(facts: &Facts<'_>) -> Value {
+pub fn json(facts: &ImageFacts<'_>) -> Value {
     let raw = facts.raw;
     let (sb, geometry) = (&raw.superblock, &raw.geometry);
     let names = |word| {
@@ -18,7 +18,7 @@ pub fn json(facts: &Facts<'_>) -> Value {
     };
     let needs = facts.needs();
     let use_of = |index: usize| {
-        let need: &Need = &needs[index].1;
+        let need = &needs[index];
         let because: Vec<String> = need.because.iter().map(Feature::to_string).collect();
         json!({
             "possible": need.since != Since::Never,
@@ -28,7 +28,7 @@ pub fn json(facts: &Facts<'_>) -> Value {
     };
     let mut all = json!({
         "version": 1,
-        "family": family(geometry.features()),
+        "family": facts.family(),
         "label": PrintedName(sb.label()).to_string(),
         "uuid": Uuid(sb.uuid()).to_string(),
         "state": {
@@ -52,7 +52,7 @@ pub fn json(facts: &Facts<'_>) -> Value {
         "inodes_per_group": geometry.inodes_per_group(),
         "flex_size": geometry.flex_size(),
         "broken_groups": facts.groups.broken,
-        "journal": facts.journal.json(),
+        "journal": journal::json(&facts.journal),
         "made": sb.mkfs_time(),
         "last_mounted": sb.mount_time(),
         "last_mounted_at": PrintedName(sb.last_mounted()).to_string(),
@@ -68,8 +68,8 @@ pub fn json(facts: &Facts<'_>) -> Value {
             "grub": use_of(3),
         },
     });
-    if let Some(frag) = &facts.frag {
-        all["fragmentation"] = frag.json(geometry);
+    if let Some(found) = &facts.frag {
+        all["fragmentation"] = frag::json(found, geometry);
     }
     all
 }

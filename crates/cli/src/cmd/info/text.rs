@@ -1,10 +1,11 @@
 //! What `info` prints for people.
 
+use inspect::{ImageFacts, Need, Since, Use};
 use ondisk::features::{Feature, Word};
 use ondisk::text::{Bytes, PrintedName, Utc, Uuid};
 
-use super::users::{Need, Since};
-use super::{Facts, family, in_word};
+use super::in_word;
+use super::journal::JournalLine;
 
 /// Lines of a name and a value, in columns.
 struct Lines(Vec<String>);
@@ -16,8 +17,8 @@ impl Lines {
 }
 
 /// All of it, without a final newline.
-pub fn text(facts: &Facts<'_>, image: &PrintedName<'_>) -> String {
-    let family = family(facts.raw.geometry.features());
+pub fn text(facts: &ImageFacts<'_>, image: &PrintedName<'_>) -> String {
+    let family = facts.family();
     let mut lines = Lines(vec![format!("{image}: {family} file system")]);
     identity(facts, &mut lines);
     space(facts, &mut lines);
@@ -41,7 +42,7 @@ pub fn text(facts: &Facts<'_>, image: &PrintedName<'_>) -> String {
     lines.0.join("\n")
 }
 
-fn identity(facts: &Facts<'_>, lines: &mut Lines) {
+fn identity(facts: &ImageFacts<'_>, lines: &mut Lines) {
     let sb = &facts.raw.superblock;
     let label = sb.label();
     let label = if label.is_empty() {
@@ -60,7 +61,7 @@ fn identity(facts: &Facts<'_>, lines: &mut Lines) {
     }
 }
 
-fn space(facts: &Facts<'_>, lines: &mut Lines) {
+fn space(facts: &ImageFacts<'_>, lines: &mut Lines) {
     let (sb, geometry) = (&facts.raw.superblock, &facts.raw.geometry);
     let block = geometry.block_size().bytes_u64();
     let (bytes, blocks) = (geometry.bytes(), geometry.blocks_count());
@@ -89,10 +90,10 @@ fn space(facts: &Facts<'_>, lines: &mut Lines) {
         ),
     );
     lines.field("groups", groups_line(facts));
-    lines.field("journal", &facts.journal);
+    lines.field("journal", JournalLine(&facts.journal));
 }
 
-fn groups_line(facts: &Facts<'_>) -> String {
+fn groups_line(facts: &ImageFacts<'_>) -> String {
     let geometry = &facts.raw.geometry;
     let block = geometry.block_size().bytes_u64();
     let bytes = u64::from(geometry.blocks_per_group()) * block;
@@ -113,9 +114,15 @@ fn groups_line(facts: &Facts<'_>) -> String {
     line
 }
 
-fn users(facts: &Facts<'_>, lines: &mut Lines) {
+fn users(facts: &ImageFacts<'_>, lines: &mut Lines) {
     lines.0.push("Programs that can use it".into());
-    for (name, need, verb) in facts.needs() {
+    for need in facts.needs() {
+        let (name, verb) = match need.purpose {
+            Use::LinuxRead => ("Linux reads", "read it"),
+            Use::LinuxWrite => ("Linux writes", "write it"),
+            Use::E2fsprogs => ("e2fsprogs", "check and change it"),
+            Use::Grub => ("GRUB", "boot from it"),
+        };
         lines.field(name, sentence(&need, verb));
     }
     let block = facts.raw.geometry.block_size();

@@ -3,12 +3,10 @@
 
 use std::fmt::Write;
 
+use inspect::{BlockSums, Kind, RawImage, Survey};
 use ondisk::text::Bytes;
 
-use super::grid::{BlockSums, Kind};
-use super::survey::Survey;
 use super::terminal::{legend_entry, percent_used, scale, title};
-use crate::raw::Raw;
 
 /// Cells in a row.
 pub const COLUMNS: u32 = 128;
@@ -43,7 +41,7 @@ fn escape(text: &str) -> String {
 }
 
 /// Draws the picture.
-pub fn draw(raw: &Raw, name: &str, survey: &Survey) -> String {
+pub fn draw(raw: &RawImage, name: &str, survey: &Survey) -> String {
     let rows = survey.cells.len().div_ceil(survey.grid.columns as usize);
     // Few rows are drawn tall, many low.
     let height = (560.0 / rows as f64 - GAP).clamp(9.0, 30.0);
@@ -77,7 +75,7 @@ pub fn draw(raw: &Raw, name: &str, survey: &Survey) -> String {
 }
 
 /// Ticks above the cells: how many bytes into the row.
-fn draw_scale(svg: &mut String, raw: &Raw, survey: &Survey) {
+fn draw_scale(svg: &mut String, raw: &RawImage, survey: &Survey) {
     let bits = raw.geometry.block_size().bits();
     let cells = u64::from(survey.grid.columns);
     let _ = writeln!(
@@ -179,7 +177,7 @@ fn draw_stack(svg: &mut String, sums: &BlockSums, x: f64, width: f64, y: f64, he
     }
 }
 
-fn draw_legend(svg: &mut String, raw: &Raw, survey: &Survey, top: f64) {
+fn draw_legend(svg: &mut String, raw: &RawImage, survey: &Survey, top: f64) {
     let mut y = top;
     for kind in Kind::ALL {
         if survey.totals[kind as usize] == 0 && matches!(kind, Kind::Journal | Kind::Unknown) {

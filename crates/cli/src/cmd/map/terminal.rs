@@ -3,11 +3,8 @@
 
 use std::io::{self, Write};
 
+use inspect::{BlockSums, Kind, RawImage, Survey};
 use ondisk::text::{Bytes, PrintedName};
-
-use super::grid::{BlockSums, Kind};
-use super::survey::Survey;
-use crate::raw::Raw;
 
 /// Rows of a picture, about.
 pub const ROWS: u32 = 32;
@@ -75,7 +72,7 @@ fn glyph(kind: Kind, is_half_used: bool) -> char {
 /// Draws the picture.
 pub fn draw(
     out: &mut impl Write,
-    raw: &Raw,
+    raw: &RawImage,
     name: &str,
     survey: &Survey,
     in_color: bool,
@@ -133,7 +130,7 @@ pub fn percent_used(cells: &[BlockSums]) -> u64 {
 }
 
 /// What is drawn.
-pub fn title(raw: &Raw, name: &str) -> String {
+pub fn title(raw: &RawImage, name: &str) -> String {
     let geometry = &raw.geometry;
     let label = match raw.superblock.label() {
         [] => String::new(),
@@ -156,7 +153,7 @@ fn groups(count: u32) -> String {
 }
 
 /// What a row and a cell stand for.
-pub fn scale(raw: &Raw, survey: &Survey) -> String {
+pub fn scale(raw: &RawImage, survey: &Survey) -> String {
     let geometry = &raw.geometry;
     let bits = geometry.block_size().bits();
     let grid = &survey.grid;
@@ -168,7 +165,7 @@ pub fn scale(raw: &Raw, survey: &Survey) -> String {
 }
 
 /// The words of one line of the legend: what, how much, which share, and what else there is to say.
-pub fn legend_entry(raw: &Raw, survey: &Survey, kind: Kind) -> [String; 4] {
+pub fn legend_entry(raw: &RawImage, survey: &Survey, kind: Kind) -> [String; 4] {
     let bits = raw.geometry.block_size().bits();
     let blocks = survey.totals[kind as usize];
     let all: u64 = survey.totals.iter().sum();
@@ -198,7 +195,7 @@ pub fn legend_entry(raw: &Raw, survey: &Survey, kind: Kind) -> [String; 4] {
     ]
 }
 
-fn legend(out: &mut impl Write, raw: &Raw, survey: &Survey, in_color: bool) -> io::Result<()> {
+fn legend(out: &mut impl Write, raw: &RawImage, survey: &Survey, in_color: bool) -> io::Result<()> {
     for kind in Kind::ALL {
         if survey.totals[kind as usize] == 0 && matches!(kind, Kind::Journal | Kind::Unknown) {
             continue;

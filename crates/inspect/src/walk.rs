@@ -2,13 +2,15 @@
 //! itself, in logical order. A stack instead of recursion; each level is one deeper than the last, and the number
 //! of blocks read is bounded by the caller's budget.
 
+use core::ops::ControlFlow;
+
 use ondisk::extent::{Expect, ExtentEntries, ExtentNode};
 use ondisk::indirect::{self, pointer};
 use ondisk::inode::Inode;
 use ondisk::{FileType, Flags, FsBlock, Ino};
 
-use super::Raw;
-use crate::failure::Failure;
+use crate::error::InspectError;
+use crate::image::RawImage;
 
 /// Blocks of maps read for one walk at most: a file of 16 TiB in extents of 128 MiB needs 400.
 pub const BUDGET: u64 = 1 << 20;
@@ -35,25 +37,22 @@ pub enum Piece {
     },
 }
 
-/// Whether to go on.
-#[derive(PartialEq, Eq)]
-pub enum Go {
-    /// The next piece, please.
-    On,
-    /// Enough.
-    Stop,
-}
+type Visit<'a, E> = &'a mut dyn FnMut(Piece) -> Result<ControlFlow<()>, E>;
 
-type Visit<'a> = &'a mut dyn FnMut(Piece) -> Result<Go, Failure>;
+const ON: ControlFlow<()> = ControlFlow::Continue(());
 
-/// Visits the pieces of an inode's map; an inode whose contents lie in itself has none.
-pub fn walk(
-    raw: &Raw,
+/// Visits the pieces of an inode's map, until `visit` breaks off; an inode whose contents are stored in it has none.
+/// Each block of the map that is read takes one from `budget`.
+///
+/// # Errors
+/// `MapTooLarge` when the budget is spent, `Corrupt` for a broken node, `Device`, and the errors of `visit`.
+pub fn walk<E: From<InspectError>>(
+    raw: &RawImage,
     ino: Ino,
     inode: &Inode,
     budget: &mut u64,
-    visit: Visit<'_>,
-) -> Result<(), Failure> {
+    visit: Visit<'_, E>,
+) -> Result<(), E> {
     let flags = inode.flags();
     let is_mapped = match inode.file_type() {
         Some(FileType::Regular | FileType::Directory) => true,
@@ -70,33 +69,31 @@ pub fn walk(
     }
     let mut runs = Runs { visit, open: None };
     match pointers(raw, inode, budget, &mut runs)? {
-        Go::On => runs.flush().map(|_| ()),
-        Go::Stop => Ok(()),
+        ControlFlow::Continue(()) => runs.flush().map(|_| ()),
+        ControlFlow::Break(()) => Ok(()),
     }
 }
 
-fn spend(budget: &mut u64) -> Result<(), Failure> {
-    *budget = budget
-        .checked_sub(1)
-        .ok_or_else(|| Failure::new("the map has more blocks than lanefs looks at"))?;
+fn spend(budget: &mut u64) -> Result<(), InspectError> {
+    *budget = budget.checked_sub(1).ok_or(InspectError::MapTooLarge)?;
     Ok(())
 }
 
-fn extents(
-    raw: &Raw,
+fn extents<E: From<InspectError>>(
+    raw: &RawImage,
     ino: Ino,
     inode: &Inode,
     budget: &mut u64,
-    visit: Visit<'_>,
-) -> Result<(), Failure> {
+    visit: Visit<'_, E>,
+) -> Result<(), E> {
     let geometry = &raw.geometry;
     let blocks = geometry.first_data_block().0..geometry.blocks_count();
-    let corrupt = |corrupt: ondisk::Corrupt| Failure::new(corrupt.ino(ino));
+    let corrupt = |corrupt: ondisk::Corrupt| InspectError::from(corrupt.ino(ino));
     // Nodes still to visit, the next one last. At most one node's entries a level.
     let mut stack: Vec<(FsBlock, Expect)> = Vec::new();
     let root =
         ExtentNode::verify(inode.block_area(), &Expect::root(blocks.clone())).map_err(corrupt)?;
-    if node(&root, &blocks, 1 << 32, &mut stack, visit)? == Go::Stop {
+    if node(&root, &blocks, 1 << 32, &mut stack, visit)?.is_break() {
         return Ok(());
     }
     while let Some((block, expect)) = stack.pop() {
@@ -105,8 +102,8 @@ fn extents(
         let checked =
             ExtentNode::verify(&bytes, &expect).map_err(|found| corrupt(found.block(block)))?;
         let depth = checked.depth();
-        if visit(Piece::Node { block, depth })? == Go::Stop
-            || node(&checked, &blocks, expect.covers.end, &mut stack, visit)? == Go::Stop
+        if visit(Piece::Node { block, depth })?.is_break()
+            || node(&checked, &blocks, expect.covers.end, &mut stack, visit)?.is_break()
         {
             return Ok(());
         }
@@ -114,13 +111,13 @@ fn extents(
     Ok(())
 }
 
-fn node(
+fn node<E: From<InspectError>>(
     node: &ExtentNode<'_>,
     blocks: &core::ops::Range<u64>,
     covers_end: u64,
     stack: &mut Vec<(FsBlock, Expect)>,
-    visit: Visit<'_>,
-) -> Result<Go, Failure> {
+    visit: Visit<'_, E>,
+) -> Result<ControlFlow<()>, E> {
     match node.entries() {
         ExtentEntries::Extents(extents) => {
             for extent in extents {
@@ -130,8 +127,8 @@ fn node(
                     len: extent.len().into(),
                     unwritten: extent.is_unwritten(),
                 };
-                if visit(run)? == Go::Stop {
-                    return Ok(Go::Stop);
+                if visit(run)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
                 }
             }
         }
@@ -149,30 +146,30 @@ fn node(
             }
         }
     }
-    Ok(Go::On)
+    Ok(ON)
 }
 
 /// Joins pointers to runs.
-struct Runs<'a> {
-    visit: Visit<'a>,
+struct Runs<'a, E> {
+    visit: Visit<'a, E>,
     open: Option<(u64, u64, u64)>,
 }
 
-impl Runs<'_> {
-    fn push(&mut self, lblk: u64, block: u64) -> Result<Go, Failure> {
+impl<E: From<InspectError>> Runs<'_, E> {
+    fn push(&mut self, lblk: u64, block: u64) -> Result<ControlFlow<()>, E> {
         if let Some((first, start, len)) = &mut self.open
             && *first + *len == lblk
             && *start + *len == block
         {
             *len += 1;
-            return Ok(Go::On);
+            return Ok(ON);
         }
         let go = self.flush()?;
         self.open = Some((lblk, block, 1));
         Ok(go)
     }
 
-    fn flush(&mut self) -> Result<Go, Failure> {
+    fn flush(&mut self) -> Result<ControlFlow<()>, E> {
         match self.open.take() {
             Some((lblk, start, len)) => (self.visit)(Piece::Run {
                 lblk,
@@ -180,24 +177,24 @@ impl Runs<'_> {
                 len,
                 unwritten: false,
             }),
-            None => Ok(Go::On),
+            None => Ok(ON),
         }
     }
 
-    fn node(&mut self, block: FsBlock, depth: u16) -> Result<Go, Failure> {
-        if self.flush()? == Go::Stop {
-            return Ok(Go::Stop);
+    fn node(&mut self, block: FsBlock, depth: u16) -> Result<ControlFlow<()>, E> {
+        if self.flush()?.is_break() {
+            return Ok(ControlFlow::Break(()));
         }
         (self.visit)(Piece::Node { block, depth })
     }
 }
 
-fn pointers(
-    raw: &Raw,
+fn pointers<E: From<InspectError>>(
+    raw: &RawImage,
     inode: &Inode,
     budget: &mut u64,
-    runs: &mut Runs<'_>,
-) -> Result<Go, Failure> {
+    runs: &mut Runs<'_, E>,
+) -> Result<ControlFlow<()>, E> {
     let size = raw.geometry.block_size();
     // Blocks still to visit, the next one last: logical block, block, levels below the pointer.
     let mut stack: Vec<(u64, u64, u8)> = Vec::new();
@@ -213,14 +210,14 @@ fn pointers(
             continue;
         }
         if levels == 0 {
-            if runs.push(lblk, block)? == Go::Stop {
-                return Ok(Go::Stop);
+            if runs.push(lblk, block)?.is_break() {
+                return Ok(ControlFlow::Break(()));
             }
             continue;
         }
         spend(budget)?;
-        if runs.node(FsBlock(block), levels.into())? == Go::Stop {
-            return Ok(Go::Stop);
+        if runs.node(FsBlock(block), levels.into())?.is_break() {
+            return Ok(ControlFlow::Break(()));
         }
         let bytes = raw.block(FsBlock(block))?;
         let span = indirect::span(levels - 1, size);
@@ -231,5 +228,5 @@ fn pointers(
             }
         }
     }
-    Ok(Go::On)
+    Ok(ON)
 }

@@ -1,5 +1,5 @@
-//! Who can use an image: from which release on Linux, e2fsprogs and GRUB know its features. Releases are those of the
-//! projects themselves; distributions carry features back, so an older release may do as well.
+//! Which programs can use an image: from which release on Linux, e2fsprogs and GRUB know its features. Releases are
+//! those of the projects themselves; distributions carry features back, so an older release may do as well.
 //!
 //! Sources: ext4(5), the release notes of e2fsprogs, the list of features in GRUB's `ext2` module.
 
@@ -86,6 +86,7 @@ pub struct Need {
 
 impl Need {
     /// The release, as people write it; GRUB has two digits after the point.
+    #[must_use]
     pub fn version(&self) -> Option<String> {
         match self.since {
             Since::Release(major, minor, 0) if self.purpose == Use::Grub => {
@@ -112,6 +113,7 @@ pub enum Use {
 }
 
 /// What `purpose` needs with these features.
+#[must_use]
 pub fn need(features: Features, purpose: Use) -> Need {
     let mut need = Need {
         purpose,

@@ -1,18 +1,18 @@
 //! Looking at all of an image: which blocks are in use, and for what. Group by group: bitmaps first, then the files
 //! whose inodes lie in the group. What is broken is counted and left out, never an end.
 
-use std::io::Write;
+use core::fmt::Display;
+use core::ops::ControlFlow;
 
 use ondisk::features::Feature;
 use ondisk::group_desc::flags;
 use ondisk::inode::Inode;
 use ondisk::{Corrupt, FileType, FsBlock, Geometry, Group, GroupDesc, Ino, bitmap};
 
-use super::grid::{BlockSums, Grid, Kind};
-use crate::context::Context;
-use crate::failure::Failure;
-use crate::raw::walk::{Go, Piece, walk};
-use crate::raw::{Raw, Unvisited};
+use crate::error::InspectError;
+use crate::grid::{BlockSums, Grid, Kind};
+use crate::image::{RawImage, Unvisited};
+use crate::walk::{Piece, walk};
 
 /// Inodes looked at, at most: a hostile image may claim all of 2^32 in the space of one.
 const INODES_MAX: u64 = 1 << 24;
@@ -49,8 +49,16 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Looks at the whole image.
-    pub fn take(raw: &Raw, grid: Grid, context: &Context) -> Result<Survey, Failure> {
+    /// Looks at the whole image, and calls `progress` with each group before it is read. What is broken is counted and
+    /// left out.
+    ///
+    /// # Errors
+    /// `Device` if the group descriptors can't be read.
+    pub fn take(
+        raw: &RawImage,
+        grid: Grid,
+        mut progress: impl FnMut(Group),
+    ) -> Result<Survey, InspectError> {
         let mut survey = Survey {
             grid,
             cells: vec![[0; 7]; grid.cells()],
@@ -67,13 +75,10 @@ impl Survey {
             broken_groups: 0,
             first_error: None,
         };
-        let progress = Progress::new(context, raw.geometry.groups());
         let unvisited = raw.descs(|group, desc| {
-            progress.at(group);
+            progress(group);
             survey.group(raw, group, desc);
-            Ok(())
         })?;
-        progress.done();
         if let Some(unvisited) = unvisited {
             survey.unvisited(&raw.geometry, unvisited);
         }
@@ -95,7 +100,7 @@ impl Survey {
             });
     }
 
-    fn broken(&mut self, what: impl std::fmt::Display) {
+    fn broken(&mut self, what: impl Display) {
         self.first_error.get_or_insert_with(|| what.to_string());
     }
 
@@ -109,7 +114,7 @@ impl Survey {
         self.add(Kind::Unknown, start, geometry.blocks_count() - start.0);
     }
 
-    fn group(&mut self, raw: &Raw, group: Group, desc: Result<GroupDesc, Corrupt>) {
+    fn group(&mut self, raw: &RawImage, group: Group, desc: Result<GroupDesc, Corrupt>) {
         let geometry = &raw.geometry;
         let start = geometry.group_start(group);
         let first = geometry.group_first_block(group);
@@ -134,27 +139,33 @@ impl Survey {
             desc.inode_table(),
             geometry.inode_table_blocks().into(),
         );
-        if let Err(failure) = self.bitmap(raw, group, &desc) {
+        if let Err(error) = self.bitmap(raw, group, &desc) {
             self.broken_groups += 1;
-            self.broken(failure.text());
+            self.broken(error);
         }
         let looked = raw.used_inodes(group, &desc, |ino, slot| {
             self.inode(raw, ino, slot);
-            match self.inodes_left {
-                0 => Err(Failure::new("")),
-                _ => Ok(()),
+            if self.inodes_left == 0 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
             }
         });
-        if let Err(failure) = looked
+        if let Err(error) = looked
             && self.inodes_left > 0
         {
             self.broken_groups += 1;
-            self.broken(failure.text());
+            self.broken(error);
         }
     }
 
     /// Counts what is in use for now as unknown; what is found later is taken away from that.
-    fn bitmap(&mut self, raw: &Raw, group: Group, desc: &GroupDesc) -> Result<(), Failure> {
+    fn bitmap(
+        &mut self,
+        raw: &RawImage,
+        group: Group,
+        desc: &GroupDesc,
+    ) -> Result<(), InspectError> {
         let geometry = &raw.geometry;
         let clusters = geometry.group_clusters(group);
         let ratio = u64::from(geometry.cluster_ratio());
@@ -181,8 +192,7 @@ impl Survey {
             return Ok(());
         }
         let bits = raw.block(desc.block_bitmap())?;
-        desc.verify_block_bitmap(&bits, geometry, group)
-            .map_err(Failure::new)?;
+        desc.verify_block_bitmap(&bits, geometry, group)?;
         for (run, is_set) in bitmap::runs(&bits, clusters) {
             let len = u64::from(run.end - run.start) * ratio;
             if is_set {
@@ -205,7 +215,7 @@ impl Survey {
         }
     }
 
-    fn inode(&mut self, raw: &Raw, ino: Ino, slot: &[u8]) {
+    fn inode(&mut self, raw: &RawImage, ino: Ino, slot: &[u8]) {
         self.inodes_left = self.inodes_left.saturating_sub(1);
         let Ok(inode) = Inode::parse(slot) else {
             self.broken_files += 1;
@@ -219,9 +229,9 @@ impl Survey {
             Ino::RESIZE => self.add(Kind::Metadata, FsBlock(inode.block_word(13).into()), 1),
             Ino::BAD => {}
             _ => {
-                if let Err(failure) = self.file(raw, ino, &inode) {
+                if let Err(error) = self.file(raw, ino, &inode) {
                     self.broken_files += 1;
-                    self.broken(failure.text());
+                    self.broken(error);
                 }
             }
         }
@@ -229,13 +239,13 @@ impl Survey {
 
     /// Walks a file's map, then adds its pieces as what they are. A block of the map between two blocks of data does
     /// not break a piece: block pointers can't be laid out otherwise.
-    fn file(&mut self, raw: &Raw, ino: Ino, inode: &Inode) -> Result<(), Failure> {
+    fn file(&mut self, raw: &RawImage, ino: Ino, inode: &Inode) -> Result<(), InspectError> {
         let fixed = fixed_kind(raw, ino, inode);
         let mut runs: Vec<(u64, u64)> = Vec::new();
         let mut nodes: Vec<FsBlock> = Vec::new();
         let mut budget = self.nodes_left;
         let (mut blocks, mut pieces, mut end) = (0u64, 0u64, None);
-        let walked = walk(raw, ino, inode, &mut budget, &mut |piece| {
+        let walked = walk::<InspectError>(raw, ino, inode, &mut budget, &mut |piece| {
             match piece {
                 Piece::Node { block, .. } => {
                     nodes.push(block);
@@ -254,7 +264,7 @@ impl Survey {
                 let kind = fixed.unwrap_or_else(|| scatter(raw, pieces, blocks));
                 self.flush(&mut runs, &mut nodes, kind);
             }
-            Ok(Go::On)
+            Ok(ControlFlow::Continue(()))
         });
         self.nodes_left = budget;
         let kind = scatter(raw, pieces, blocks);
@@ -322,7 +332,7 @@ impl Survey {
 }
 
 /// The kind of data that does not belong to a user's file.
-fn fixed_kind(raw: &Raw, ino: Ino, inode: &Inode) -> Option<Kind> {
+fn fixed_kind(raw: &RawImage, ino: Ino, inode: &Inode) -> Option<Kind> {
     let sb = &raw.superblock;
     if sb.journal_ino() == Some(ino) {
         return Some(Kind::Journal);
@@ -336,40 +346,11 @@ fn fixed_kind(raw: &Raw, ino: Ino, inode: &Inode) -> Option<Kind> {
 
 /// How scattered a file is. Metadata at the start of groups breaks the longest files: one more piece for each half
 /// group of data does not count as scattered.
-fn scatter(raw: &Raw, pieces: u64, blocks: u64) -> Kind {
+fn scatter(raw: &RawImage, pieces: u64, blocks: u64) -> Kind {
     let inevitable = 2 * blocks / u64::from(raw.geometry.blocks_per_group());
     match pieces.saturating_sub(inevitable) {
         0..=1 => Kind::Whole,
         2..=4 => Kind::Few,
         _ => Kind::Many,
-    }
-}
-
-/// A line on standard error that says how far the look is; only on a terminal, and only when there is much to see.
-pub(in crate::cmd) struct Progress {
-    groups: u32,
-    is_shown: bool,
-}
-
-impl Progress {
-    const STEP: u32 = 1024;
-
-    pub(in crate::cmd) fn new(context: &Context, groups: u32) -> Progress {
-        Progress {
-            groups,
-            is_shown: context.progress() && groups > Progress::STEP,
-        }
-    }
-
-    pub(in crate::cmd) fn at(&self, group: Group) {
-        if self.is_shown && group.0.is_multiple_of(Progress::STEP) {
-            let _ = write!(std::io::stderr(), "\rgroup {group} of {}", self.groups);
-        }
-    }
-
-    pub(in crate::cmd) fn done(&self) {
-        if self.is_shown {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
     }
 }
