@@ -20,7 +20,7 @@ use crate::readers::{Pace, Readers, RequestSource};
 use crate::reply::{Channel, Reply};
 use crate::request::{self, FuseOperation, Malformed, Request, node};
 use crate::serve::{self, MAX_IO};
-use crate::session::{ServedFs, Session};
+use crate::session::Session;
 use crate::stale::Old;
 
 /// The most parts of a reply behind its header.
@@ -216,8 +216,8 @@ impl Channel for FuseDevice {
 ///
 /// # Errors
 /// When the channel fails.
-pub(crate) fn work<I: ServedFs>(
-    session: &Arc<Session<I>>,
+pub(crate) fn work(
+    session: &Arc<Session>,
     worker: usize,
     device: &Arc<FuseDevice>,
     readers: &Readers,
@@ -248,8 +248,8 @@ fn pace(request: &Result<Request<'_>, Malformed>) -> Pace {
 }
 
 /// Answers one request over a channel.
-pub(crate) fn answer<I: ServedFs>(
-    session: &Arc<Session<I>>,
+pub(crate) fn answer(
+    session: &Arc<Session>,
     worker: usize,
     request: Result<Request<'_>, Malformed>,
     channel: &Arc<dyn Channel>,

@@ -11,6 +11,7 @@ use zerocopy::IntoBytes;
 
 use crate::abi::{self, opcode};
 use crate::connect::Synced;
+use crate::operations::BoxedFs;
 use crate::reply::{Channel, Reply};
 use crate::request::{Malformed, Request, parse, parse_parts};
 use crate::serve::{MAX_IO, ServeOutcome, Server};
@@ -82,7 +83,8 @@ pub fn answer_all<'a>(
         takes_privileges: true,
         ..Agreed::default()
     };
-    let volume = Arc::new(MountedImage::new(fs, true, Synced::All, None, agreed));
+    let volume: BoxedFs = Box::new(MountedImage::new(fs, true, Synced::All, None, agreed));
+    let volume = Arc::new(volume);
     let waiters = Arc::new(Waiters::new(1));
     let server = Server::new(Arc::clone(&waiters));
     let answers = Arc::new(Answers(Mutex::new(Rank::Leaf, Vec::new()), Condvar::new()));
@@ -122,7 +124,7 @@ pub fn answer_all<'a>(
     }
     let volume =
         Arc::into_inner(volume).ok_or_else(|| Broken("the image is still in use".into()))?;
-    let closed = volume.into_fs().close();
+    let closed = volume.close_image();
     closed.map_err(|error| Broken(format!("closing: {error}")))?;
     Ok(done)
 }

@@ -50,7 +50,8 @@ mod waiters;
 pub use connect::{Access, Fuseblk, MountError, Synced, Unmounter};
 #[cfg(feature = "hostile")]
 pub use hostile::{Broken, Parts, answer_all};
-pub use mount::{IoUring, Mounted, Options, Polling, ServeError, mount};
+pub use mount::{IoUring, Mounted, Options, Polling, mount};
 pub use mounts::{ListedMount, mounted_at, mounts_of};
 #[cfg(feature = "null")]
 pub use null::{NullTree, mount_null};
+pub use session::ServeError;

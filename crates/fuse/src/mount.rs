@@ -7,7 +7,6 @@
 //! What a crash leaves: the file system as it was at some moment, with every synced change. The changes after that
 //! moment are lost: those of [`lanefs::MountOptions::commit_interval`] at most.
 
-use std::io;
 use std::path::Path;
 
 use lanefs::{Fs, Stopped};
@@ -18,8 +17,9 @@ use crate::abi::init;
 use crate::classic::{self, FuseDevice};
 use crate::connect::{self, Access, Connection, Fuseblk, MountError, Synced, Unmounter};
 use crate::idle::Idle;
+use crate::operations::BoxedFs;
 use crate::readers::Readers;
-use crate::session::{ServedFs, Session};
+use crate::session::{ServeError, Session};
 use crate::uring::{self, QueueGate, QueueSizes, RefusedQueue};
 use crate::volume::{Agreed, MountedImage};
 use crate::waiters::Waiters;
@@ -125,7 +125,7 @@ impl Default for Options {
 
 /// An image at a directory, ready to be served.
 pub struct Mounted {
-    session: Arc<dyn Serves>,
+    session: Arc<Session>,
     transport: Transport,
     unmounter: Unmounter,
     synced: Synced,
@@ -144,8 +144,8 @@ enum Transport {
 struct Queues(Arc<QueueGate>);
 
 impl Queues {
-    fn start<I: ServedFs>(
-        session: &Arc<Session<I>>,
+    fn start(
+        session: &Arc<Session>,
         device: &Arc<FuseDevice>,
         sizes: QueueSizes,
     ) -> Result<Queues, RefusedQueue> {
@@ -164,51 +164,6 @@ impl Queues {
 impl Drop for Queues {
     fn drop(&mut self) {
         self.0.order(false);
-    }
-}
-
-/// A [`Session`], whatever it serves.
-trait Serves: Send + Sync {
-    fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>);
-    fn start(
-        self: Arc<Self>,
-        number: usize,
-        channel: Arc<FuseDevice>,
-        readers: Arc<Readers>,
-    ) -> io::Result<()>;
-    fn commit_when_idle(self: Arc<Self>);
-    fn abandon(&self);
-    fn end(&self) -> Result<(), ServeError>;
-}
-
-impl<I: ServedFs> Serves for Session<I> {
-    fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>) {
-        Session::on_stop(self, hook);
-    }
-
-    fn start(
-        self: Arc<Self>,
-        number: usize,
-        channel: Arc<FuseDevice>,
-        readers: Arc<Readers>,
-    ) -> io::Result<()> {
-        Session::start(&self, number, move |session| {
-            classic::work(session, number, &channel, &readers)
-        })
-    }
-
-    fn commit_when_idle(self: Arc<Self>) {
-        Session::commit_when_idle(&self);
-    }
-
-    fn abandon(&self) {
-        if let Some(image) = self.dissolve() {
-            image.abandon();
-        }
-    }
-
-    fn end(&self) -> Result<(), ServeError> {
-        Session::end(self)
     }
 }
 
@@ -305,9 +260,9 @@ impl Linked {
     }
 
     /// Starts the threads that serve the directory.
-    pub(crate) fn mounted<I: ServedFs>(
+    pub(crate) fn mounted(
         self,
-        mut image: I,
+        mut image: BoxedFs,
         options: &Options,
         idle: Option<Arc<Idle>>,
     ) -> Result<Mounted, MountError> {
@@ -339,7 +294,7 @@ impl Linked {
                 Some(image) if !refused.is_final && options.io_uring == IoUring::Auto => image,
                 image => {
                     // The first error is reported, not one of closing the image.
-                    let _ = image.map(ServedFs::close);
+                    let _ = image.map(|image| image.close_image());
                     drop((session, self.device));
                     let _ = self.unmounter.detach();
                     return Err(MountError::NoRing(refused.error.to_string()));
@@ -389,7 +344,7 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
     volume
         .stale()
         .tell_by(move |ino, old| device.invalidate(ino, &old));
-    linked.mounted(volume, options, idle)
+    linked.mounted(Box::new(volume), options, idle)
 }
 
 impl Mounted {
@@ -418,7 +373,9 @@ impl Mounted {
         } = self;
         // An unmount waits for the server as long as that has a connection.
         drop(transport);
-        session.abandon();
+        if let Some(image) = session.dissolve() {
+            image.abandon();
+        }
         drop(session);
         unmounter.detach()
     }
@@ -426,7 +383,7 @@ impl Mounted {
     /// Has it reported when the mount stops accepting changes, by the thread that meets the cause: the hook takes no
     /// lock and waits for nothing. It may be called more than once.
     pub fn on_stop(&self, hook: impl Fn(&Stopped) + Send + Sync + 'static) {
-        self.session.on_stop(Box::new(hook));
+        self.session.on_stop(hook);
     }
 
     /// Answers the kernel until the directory is unmounted; then deletes what has no names any more and closes the file
@@ -443,45 +400,28 @@ impl Mounted {
             Transport::Classic(channels, readers) => (channels, readers),
             Transport::Rings(queues) => {
                 queues.0.order(true);
-                Arc::clone(&session).commit_when_idle();
+                session.commit_when_idle();
                 return session.end();
             }
         };
         let mut refused = None;
         let mut started = 0;
         for (number, channel) in channels.into_iter().enumerate() {
-            match Arc::clone(&session).start(number, channel, Arc::clone(&readers)) {
+            let readers = Arc::clone(&readers);
+            let worker = session.start(number, move |session| {
+                classic::work(session, number, &channel, &readers)
+            });
+            match worker {
                 Ok(()) => started += 1,
                 Err(error) => refused = Some(error),
             }
         }
         // One worker is enough to serve, as with `threads=1`.
         let refused = refused.filter(|_| started == 0);
-        Arc::clone(&session).commit_when_idle();
+        session.commit_when_idle();
         let ended = session.end();
         refused.map_or(ended, |error| Err(ServeError::Connection(error)))
     }
-}
-
-/// Why serving a mount did not end well.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The connection to the kernel broke; the image was closed.
-    #[error("the connection to the kernel failed: {0}")]
-    Connection(io::Error),
-    /// The image could not be closed.
-    #[error("closing the image failed: {0}")]
-    Close(#[from] lanefs::Error),
-    /// A request panicked; the image was closed.
-    #[error("a request ended in a panic")]
-    Panicked,
-    /// A thread did not end.
-    #[error("a request is still under way, so the image was not closed")]
-    StillUsed,
-    /// The image's device did not answer while an unmount waited.
-    #[error("the image's device did not answer within {} s, so the image was not closed", .0.as_secs())]
-    NotClosed(Duration),
 }
 
 #[cfg(test)]
@@ -517,7 +457,7 @@ mod tests {
             directories: 3,
             ..NullTree::default()
         };
-        linked.mounted(Null::planted(tree).unwrap(), &options, None)
+        linked.mounted(Box::new(Null::planted(tree).unwrap()), &options, None)
     }
 
     #[test]

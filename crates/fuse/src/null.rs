@@ -33,9 +33,8 @@ use crate::messages::Messages;
 use crate::mount::{Linked, Mounted, Options};
 use crate::operations::{
     Allocation, Answer, Caller, CopyRange, Kind, ListedName, Named, New, Opening, Operations,
-    Setting,
+    ServedFs, Setting,
 };
-use crate::session::ServedFs;
 use crate::stale::LateReply;
 use crate::volume::Agreed;
 
@@ -181,7 +180,7 @@ pub fn mount_null(
     let mut null = planted?;
     let linked = Linked::new(directory, options)?;
     null.agreed = linked.agreed(options);
-    linked.mounted(null, options, None)
+    linked.mounted(Box::new(null), options, None)
 }
 
 impl Null {
@@ -294,11 +293,11 @@ impl ServedFs for Null {
 
     fn on_stop(&self, _hook: Box<dyn Fn(&Stopped) + Send + Sync>) {}
 
-    fn close(self) -> Result<(), lanefs::Error> {
+    fn close_image(self: Box<Self>) -> Result<(), lanefs::Error> {
         Ok(())
     }
 
-    fn abandon(self) {}
+    fn abandon(self: Box<Self>) {}
 }
 
 impl Operations for Null {

@@ -6,9 +6,11 @@
 
 use std::ops::Range;
 
-use lanefs::{Acting, FileType, Ino, Metadata, RenameFlag, SetAttributes, StatFs};
+use lanefs::{Acting, FileType, Ino, Metadata, RenameFlag, SetAttributes, StatFs, Stopped};
 use rustix::io::Errno;
+use sync::Arc;
 
+use crate::messages::Messages;
 use crate::stale::LateReply;
 
 /// An answer, or the number of an error.
@@ -185,3 +187,18 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn flags(&self, ino: Ino) -> Answer<u32>;
     fn set_flags(&self, ino: Ino, flags: u32) -> Answer<()>;
 }
+
+/// What a session serves: a mounted image, or the file system in memory with which benches compare it.
+pub(crate) trait ServedFs: Operations {
+    /// The counters of the kernel's requests.
+    fn messages(&self) -> &Arc<Messages>;
+    /// Sets the function that is called when changes stop; see [`crate::Mounted::on_stop`].
+    fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>);
+    /// Closes it. No request comes after this.
+    fn close_image(self: Box<Self>) -> Result<(), lanefs::Error>;
+    /// Drops the image without writing anything. No request comes after this.
+    fn abandon(self: Box<Self>);
+}
+
+/// An owned [`ServedFs`].
+pub(crate) type BoxedFs = Box<dyn ServedFs>;

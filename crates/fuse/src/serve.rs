@@ -17,7 +17,7 @@ mod names;
 mod tests;
 
 use crate::abi;
-use crate::operations::{Allocation, Answer, Caller, CopyRange, Operations, Setting};
+use crate::operations::{Allocation, Answer, BoxedFs, Caller, CopyRange, Setting};
 use crate::reply::{Listing, Reply};
 use crate::request::{FuseOperation, Request, ino};
 use crate::waiters::Waiters;
@@ -132,8 +132,8 @@ pub(crate) struct Server {
 }
 
 /// One request on its way to an answer.
-struct Asked<'a, O> {
-    operations: &'a Arc<O>,
+struct Asked<'a> {
+    operations: &'a Arc<BoxedFs>,
     node: u64,
     caller: Caller,
     reply: Reply,
@@ -173,7 +173,7 @@ fn checked(offset: u64) -> Answer<u64> {
 }
 
 /// Answers a request that failed and may have changed a range of a file, once the kernel has dropped its pages.
-fn failed(operations: &impl Operations, ino: Ino, range: Range<u64>, error: Errno, reply: Reply) {
+fn failed(operations: &BoxedFs, ino: Ino, range: Range<u64>, error: Errno, reply: Reply) {
     operations.failed(ino, range, Some(Box::new(move || reply.error(error))));
 }
 
@@ -197,9 +197,9 @@ impl Server {
     }
 
     /// Answers one request. A read returns at most `buf.len()` bytes; what `buf` holds before does not matter.
-    pub(crate) fn answer<O: Operations>(
+    pub(crate) fn answer(
         &self,
-        operations: &Arc<O>,
+        operations: &Arc<BoxedFs>,
         request: Request<'_>,
         reply: Reply,
         buf: &mut [u8],
@@ -266,7 +266,7 @@ impl Server {
         ServeOutcome::Next
     }
 
-    fn fsync<O: Operations>(&self, asked: Asked<'_, O>, handle: Option<u64>, flags: u32) {
+    fn fsync(&self, asked: Asked<'_>, handle: Option<u64>, flags: u32) {
         let Asked { node, reply, .. } = asked;
         let data_only = flags & abi::DATA_ONLY != 0;
         self.waiters.run(asked.operations, move |operations| {
@@ -274,7 +274,7 @@ impl Server {
         });
     }
 
-    fn fallocate<O: Operations>(&self, asked: Asked<'_, O>, what: &abi::FallocateIn) {
+    fn fallocate(&self, asked: Asked<'_>, what: &abi::FallocateIn) {
         let Asked {
             node,
             caller,
@@ -306,7 +306,7 @@ impl Server {
         });
     }
 
-    fn copy<O: Operations>(&self, asked: Asked<'_, O>, what: abi::CopyIn) {
+    fn copy(&self, asked: Asked<'_>, what: abi::CopyIn) {
         let Asked {
             node,
             caller,
@@ -338,7 +338,7 @@ impl Server {
     }
 }
 
-impl<O: Operations> Asked<'_, O> {
+impl Asked<'_> {
     fn forget(self, lookups: u64) {
         if let Ok(ino) = ino(self.node) {
             self.operations.forget(ino, lookups);
@@ -362,7 +362,7 @@ impl<O: Operations> Asked<'_, O> {
         match (answer, ino(self.node)) {
             // The file may be shorter, whatever failed then.
             (Err(error), Ok(ino)) if change.size.is_some() => {
-                failed(&**self.operations, ino, 0..u64::MAX, error, self.reply);
+                failed(self.operations, ino, 0..u64::MAX, error, self.reply);
             }
             (answer, _) => reply_attr(answer, self.reply),
         }

@@ -21,35 +21,43 @@ use sync::{Arc, CachePadded, Condvar, Mutex, Rank, thread};
 
 use crate::idle::Idle;
 use crate::messages::Messages;
-use crate::mount::ServeError;
-use crate::operations::Operations;
+use crate::operations::BoxedFs;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::serve::{ServeOutcome, Server};
 use crate::waiters::Waiters;
 
-/// What a session serves: a mounted image, or the file system in memory with which benches compare it.
-pub(crate) trait ServedFs: Operations {
-    /// The counters of the kernel's requests.
-    fn messages(&self) -> &Arc<Messages>;
-    /// Sets the function that is called when changes stop; see [`crate::Mounted::on_stop`].
-    fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>);
-    /// Closes it. No request comes after this.
-    fn close(self) -> Result<(), lanefs::Error>;
-    /// Drops the image without writing anything. No request comes after this.
-    fn abandon(self);
+/// Why serving a mount did not end well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The connection to the kernel broke; the image was closed.
+    #[error("the connection to the kernel failed: {0}")]
+    Connection(io::Error),
+    /// The image could not be closed.
+    #[error("closing the image failed: {0}")]
+    Close(#[from] lanefs::Error),
+    /// A request panicked; the image was closed.
+    #[error("a request ended in a panic")]
+    Panicked,
+    /// A thread did not end.
+    #[error("a request is still under way, so the image was not closed")]
+    StillUsed,
+    /// The image's device did not answer while an unmount waited.
+    #[error("the image's device did not answer within {} s, so the image was not closed", .0.as_secs())]
+    NotClosed(Duration),
 }
 
 /// A worker's share of the image; `None` once the mount has ended.
-type Lane<I> = CachePadded<Mutex<Option<Arc<I>>>>;
+type Lane = CachePadded<Mutex<Option<Arc<BoxedFs>>>>;
 
 /// See the module.
-pub(crate) struct Session<I> {
+pub(crate) struct Session {
     server: Server,
     waiters: Arc<Waiters>,
     messages: Arc<Messages>,
     /// One a worker, and the last for the thread of `idle`. [served]
-    lanes: Vec<Lane<I>>,
+    lanes: Vec<Lane>,
     /// Where changes are committed when nothing follows them.
     idle: Option<Arc<Idle>>,
     /// How long the kernel waits for the image to be closed when it unmounts.
@@ -80,15 +88,15 @@ enum Closing {
     Ended(Result<(), ServeError>),
 }
 
-impl<I: ServedFs> Session<I> {
+impl Session {
     /// A session for this many workers, at least one.
     pub(crate) fn new(
-        image: I,
+        image: BoxedFs,
         workers: usize,
         waiters: Waiters,
         patience: Duration,
         idle: Option<Arc<Idle>>,
-    ) -> Session<I> {
+    ) -> Session {
         let waiters = Arc::new(waiters);
         let image = Arc::new(image);
         let lane = || CachePadded::new(Mutex::new(Rank::Served, Some(Arc::clone(&image))));
@@ -130,9 +138,9 @@ impl<I: ServedFs> Session<I> {
     /// # Errors
     /// When the system gives no thread.
     pub(crate) fn start(
-        self: &Arc<Session<I>>,
+        self: &Arc<Session>,
         number: usize,
-        work: impl FnOnce(&Arc<Session<I>>) -> io::Result<()> + Send + 'static,
+        work: impl FnOnce(&Arc<Session>) -> io::Result<()> + Send + 'static,
     ) -> io::Result<()> {
         let session = Arc::clone(self);
         let worker = thread::Builder::new().name(format!("lanefs-{number}"));
@@ -170,13 +178,13 @@ impl<I: ServedFs> Session<I> {
     }
 
     /// Waits until all workers have ended, and returns the image; `None` if something else still holds it.
-    pub(crate) fn dissolve(&self) -> Option<I> {
+    pub(crate) fn dissolve(&self) -> Option<BoxedFs> {
         self.await_workers();
         self.take_shares().and_then(Arc::into_inner)
     }
 
     /// Takes the shares of the image out of all lanes, which waits for the requests under way; returns one of them.
-    fn take_shares(&self) -> Option<Arc<I>> {
+    fn take_shares(&self) -> Option<Arc<BoxedFs>> {
         let mut last = None;
         for lane in &self.lanes {
             last = lane.lock().take().or(last);
@@ -186,7 +194,7 @@ impl<I: ServedFs> Session<I> {
 
     /// Starts the thread that commits when nothing has changed for a moment, where one is wanted. Where the system
     /// gives no thread, the commit interval is the limit.
-    pub(crate) fn commit_when_idle(self: &Arc<Session<I>>) {
+    pub(crate) fn commit_when_idle(self: &Arc<Session>) {
         let Some(idle) = self.idle.clone() else {
             return;
         };
@@ -206,7 +214,7 @@ impl<I: ServedFs> Session<I> {
     /// Answers one request that a worker has read. If that panics, the unwinding releases the locks and drops the
     /// reply, which then answers `EIO`; the worker continues.
     pub(crate) fn answer(
-        self: &Arc<Session<I>>,
+        self: &Arc<Session>,
         worker: usize,
         request: Request<'_>,
         reply: Reply,
@@ -219,7 +227,7 @@ impl<I: ServedFs> Session<I> {
     }
 
     fn answer_one(
-        self: &Arc<Session<I>>,
+        self: &Arc<Session>,
         worker: usize,
         request: Request<'_>,
         reply: Reply,
@@ -239,7 +247,7 @@ impl<I: ServedFs> Session<I> {
 
     /// Closes the image; returns when that is done, or when the kernel has waited long enough for it: an unmount can't
     /// be killed, so a device that does not answer must not hold it for good.
-    fn close_within_patience(self: &Arc<Session<I>>) {
+    fn close_within_patience(self: &Arc<Session>) {
         let deadline = clock::now() + self.patience;
         let session = Arc::clone(self);
         let closer = thread::Builder::new().name("lanefs-close".into());
@@ -289,7 +297,7 @@ impl<I: ServedFs> Session<I> {
         let has_panicked = self.waiters.end();
         let image = last.and_then(Arc::into_inner);
         let image = image.ok_or(ServeError::StillUsed)?;
-        image.close().map_err(ServeError::Close)?;
+        image.close_image().map_err(ServeError::Close)?;
         match has_panicked || self.state.lock().has_panicked {
             true => Err(ServeError::Panicked),
             false => Ok(()),

@@ -50,7 +50,7 @@ use crate::classic::{self, FuseDevice};
 use crate::messages::{CountedChannel, Messages};
 use crate::reply::Channel;
 use crate::request;
-use crate::session::{ServedFs, Session};
+use crate::session::Session;
 
 /// Memory of all entries together, whatever the number of CPUs.
 const RING_BYTES: usize = 64 << 20;
@@ -274,8 +274,8 @@ fn pin(number: usize) {
 ///
 /// # Errors
 /// When the ring fails.
-pub(crate) fn work<I: ServedFs>(
-    session: &Arc<Session<I>>,
+pub(crate) fn work(
+    session: &Arc<Session>,
     number: usize,
     device: &Arc<FuseDevice>,
     sizes: QueueSizes,
@@ -413,11 +413,7 @@ impl Queue {
     }
 
     /// Answers requests until the connection ends.
-    fn serve<I: ServedFs>(
-        &mut self,
-        session: &Arc<Session<I>>,
-        gate: &QueueGate,
-    ) -> io::Result<()> {
+    fn serve(&mut self, session: &Arc<Session>, gate: &QueueGate) -> io::Result<()> {
         self.device.set_read_waits(false)?;
         self.watch_bell()?;
         let mut events = std::mem::take(&mut self.early);
@@ -481,7 +477,7 @@ impl Queue {
 
     /// Submits what was pushed, and waits for a completion: up to [`PAUSE`], after which the thread reads `/dev/fuse`,
     /// and then without a limit.
-    fn wait<I: ServedFs>(&mut self, session: &Arc<Session<I>>, gate: &QueueGate) -> io::Result<()> {
+    fn wait(&mut self, session: &Arc<Session>, gate: &QueueGate) -> io::Result<()> {
         let pause = Timespec::new().nsec(PAUSE.subsec_nanos());
         let pause = SubmitArgs::new().timespec(&pause);
         loop {
@@ -502,11 +498,7 @@ impl Queue {
     }
 
     /// Prepares for a long wait: reads `/dev/fuse` once more, and lets this ring poll it if no other does.
-    fn sleep<I: ServedFs>(
-        &mut self,
-        session: &Arc<Session<I>>,
-        gate: &QueueGate,
-    ) -> io::Result<()> {
+    fn sleep(&mut self, session: &Arc<Session>, gate: &QueueGate) -> io::Result<()> {
         self.look(session)?;
         self.looks = false;
         // AcqRel: pairs with the swap in `serve`. The thread that cleared the flag reads `/dev/fuse` until it is here
@@ -521,7 +513,7 @@ impl Queue {
     }
 
     /// Answers the requests that have come over `/dev/fuse`.
-    fn look<I: ServedFs>(&mut self, session: &Arc<Session<I>>) -> io::Result<()> {
+    fn look(&mut self, session: &Arc<Session>) -> io::Result<()> {
         self.since_look = 0;
         let worker = usize::from(self.number);
         while let Some(bytes) = self.device.pending_request(&mut self.requested)? {
@@ -533,7 +525,7 @@ impl Queue {
     }
 
     /// Answers the request that the kernel has put into an entry.
-    fn answer<I: ServedFs>(&mut self, session: &Arc<Session<I>>, index: usize) -> io::Result<()> {
+    fn answer(&mut self, session: &Arc<Session>, index: usize) -> io::Result<()> {
         self.since_look += 1;
         self.looks = true;
         let worker = usize::from(self.number);

@@ -22,9 +22,8 @@ use crate::lookups::Lookups;
 use crate::messages::Messages;
 use crate::operations::{
     Allocation, Answer, Caller, CopyRange, Kind, ListedName, Named, New, Opening, Operations,
-    Setting,
+    ServedFs, Setting,
 };
-use crate::session::ServedFs;
 use crate::stale::{Invalidations, LateReply};
 use crate::tuning;
 
@@ -162,11 +161,11 @@ impl ServedFs for MountedImage {
         self.fs.inodes().on_stop(hook);
     }
 
-    fn close(self) -> Result<(), lanefs::Error> {
+    fn close_image(self: Box<Self>) -> Result<(), lanefs::Error> {
         self.into_fs().close()
     }
 
-    fn abandon(self) {
+    fn abandon(self: Box<Self>) {
         self.into_fs().abandon();
     }
 }

@@ -7,10 +7,10 @@ use super::{
     Asked, Errno, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, RenameFlag, abi,
     entry_of_nothing, entry_out, ino, reply_entry,
 };
-use crate::operations::{Answer, Kind, Opening, Operations};
+use crate::operations::{Answer, Kind, Opening};
 use crate::request::FuseOperation;
 
-impl<O: Operations> Asked<'_, O> {
+impl Asked<'_> {
     /// Answers what is about a name.
     pub(super) fn name(self, operation: FuseOperation<'_>) {
         use FuseOperation as Op;

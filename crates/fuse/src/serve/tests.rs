@@ -148,7 +148,7 @@ fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
     drop(device);
     let count = std::env::var("LANEFS_HOSTILE_REQUESTS");
     let count = count.map_or(REQUESTS, |count| count.parse().unwrap());
-    let volume = Arc::new(MountedImage::new(
+    let volume: BoxedFs = Box::new(MountedImage::new(
         Fs::open_for_writing(&path).unwrap(),
         true,
         Synced::All,
@@ -158,6 +158,7 @@ fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
             ..Agreed::default()
         },
     ));
+    let volume = Arc::new(volume);
     let waiters = Arc::new(Waiters::new(1));
     let server = Server::new(Arc::clone(&waiters));
     let answers = Arc::new(Counted(Mutex::new(Rank::Leaf, Vec::new()), Condvar::new()));
@@ -184,7 +185,7 @@ fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
     }
     assert!(!waiters.end());
     drop(server);
-    Arc::into_inner(volume).unwrap().into_fs().close().unwrap();
+    Arc::into_inner(volume).unwrap().close_image().unwrap();
     if testkit::have("e2fsck") {
         testkit::e2fsck(&path);
     } else {

@@ -41,7 +41,7 @@ fn null_device() -> std::fs::File {
 }
 
 /// A session of a directory `d0` with a file `f0`.
-fn session() -> Arc<Session<Null>> {
+fn session() -> Arc<Session> {
     let tree = NullTree {
         directories: 1,
         files: 1,
@@ -51,7 +51,7 @@ fn session() -> Arc<Session<Null>> {
     let waiters = Waiters::for_queues(SIZES.entries());
     let patience = Duration::from_secs(1);
     let null = Null::planted(tree).unwrap();
-    Arc::new(Session::new(null, 1, waiters, patience, None))
+    Arc::new(Session::new(Box::new(null), 1, waiters, patience, None))
 }
 
 #[test]
