@@ -19,7 +19,7 @@ use ondisk::BlockSize;
 use ondisk::features::Feature;
 
 use self::inodes::Inodes;
-use self::place::{FilePlace, LOST_FOUND, Placement, StreamTable, TreePlacer, VALUE};
+use self::place::{BlockOwner, FilePlace, Placement, StreamTable, TreePlacer};
 use self::shape::ImageFormat;
 pub use self::size::{Extra, Size};
 use self::size::{proportional_inodes, usable_bytes};
@@ -116,10 +116,10 @@ pub(crate) struct ImagePlan {
 impl ImagePlan {
     /// Whether these are the blocks of a directory.
     pub(crate) fn is_directory(&self, file: &FilePlace) -> bool {
-        match file.node {
-            LOST_FOUND => true,
-            VALUE => false,
-            node => self.directory_blocks[node as usize] != 0,
+        match file.owner {
+            BlockOwner::LostFound => true,
+            BlockOwner::Value => false,
+            BlockOwner::Node(id) => self.directory_blocks[id.index()] != 0,
         }
     }
 }

@@ -14,7 +14,7 @@ use ondisk::FsBlock;
 
 use crate::error::{BuildError, too_small};
 use crate::plan::maps::FileRun;
-use crate::plan::place::{ArchiveKey, RangePlacer, StreamTable, Streamed, archive_key};
+use crate::plan::place::{ArchiveKey, BlockOwner, RangePlacer, StreamTable, Streamed, archive_key};
 use crate::plan::shape::ImageFormat;
 use crate::plan::space::{ClusterRun, FreeClusters};
 use crate::plan::{EarlyBlocks, ImagePlan, PlanError, Shortage};
@@ -158,8 +158,8 @@ pub(crate) fn fill(
     }
     let mut places: HashMap<(SourceId, u32), u32> = HashMap::new();
     for (at, file) in plan.placement.files.iter().enumerate() {
-        if (file.node as usize) < tree.len()
-            && let Data::Stream { source, index } = tree.data(NodeId(file.node))
+        if let BlockOwner::Node(id) = file.owner
+            && let Data::Stream { source, index } = tree.data(id)
         {
             places.insert((source, index), at as u32);
         }

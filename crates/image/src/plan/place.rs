@@ -19,10 +19,6 @@ use crate::source::{Data, Kind, NodeId, SourceId, SourceTree};
 
 /// Stands for "none" in tables of indices.
 pub(crate) const NONE: u32 = u32::MAX;
-/// The node number of a lost+found that no source has.
-pub(crate) const LOST_FOUND: u32 = u32::MAX;
-/// The node number of a value of an attribute.
-pub(crate) const VALUE: u32 = u32::MAX - 1;
 /// Directories of the root with this name get the inode that tools expect.
 pub(crate) const LOST_FOUND_NAME: &[u8] = b"lost+found";
 /// Symbolic links shorter than this live in the inode.
@@ -39,11 +35,22 @@ pub(crate) struct NodePlace {
     pub xattr_block: u32,
 }
 
+/// What a run of blocks belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BlockOwner {
+    /// A node of the tree.
+    Node(NodeId),
+    /// A lost+found that no source has.
+    LostFound,
+    /// The value of an attribute, which has an inode of its own.
+    Value,
+}
+
 /// The blocks of one inode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FilePlace {
-    /// The node, or [`LOST_FOUND`].
-    pub node: u32,
+    /// What they belong to.
+    pub owner: BlockOwner,
     runs_at: u32,
     runs: u32,
     map_at: u32,
@@ -228,13 +235,13 @@ impl<'a> Walk<'a> {
         match kind {
             Kind::Directory => {
                 let blocks = self.from.directory_blocks[id.index()];
-                self.blocks(id.0, std::iter::once((0, u64::from(blocks))))
+                self.blocks(BlockOwner::Node(id), std::iter::once((0, u64::from(blocks))))
             }
             Kind::Symlink(target) if target.len() >= FAST_SYMLINK => {
                 if target.len() >= block_size.bytes() {
                     return Err(self.too_large(id, "its target does not fit into a block"));
                 }
-                self.blocks(id.0, std::iter::once((0, 1)))
+                self.blocks(BlockOwner::Node(id), std::iter::once((0, 1)))
             }
             Kind::File { size } => {
                 if block_size.blocks_for(size) > self.from.shape.map.max_blocks(block_size) {
@@ -250,7 +257,7 @@ impl<'a> Walk<'a> {
                             let first = extent.offset >> block_size.bits();
                             (first, block_size.blocks_for(extent.offset + extent.len))
                         });
-                        self.blocks(id.0, ranges)
+                        self.blocks(BlockOwner::Node(id), ranges)
                     }
                 }
             }
@@ -288,7 +295,7 @@ impl<'a> Walk<'a> {
     fn lost_found(&mut self) -> Result<(), PlanError> {
         let blocks = self.from.shape.lost_found_blocks();
         self.count_directory(self.from.shape.lost_found_ino);
-        self.blocks(LOST_FOUND, std::iter::once((0, u64::from(blocks))))
+        self.blocks(BlockOwner::LostFound, std::iter::once((0, u64::from(blocks))))
     }
 
     /// The blocks of a file whose data streamed past already.
@@ -304,13 +311,13 @@ impl<'a> Walk<'a> {
         }
         let runs_at = self.placed.runs.len();
         self.placed.runs.extend_from_slice(&streamed.runs);
-        self.file(id.0, runs_at, streamed.clusters)
+        self.file(BlockOwner::Node(id), runs_at, streamed.clusters)
     }
 
-    /// Places a node's blocks: `ranges` are half-open, in order, and may overlap in their first and last block.
+    /// Places the blocks of one owner: `ranges` are half-open, in order, and may overlap in their first and last block.
     fn blocks(
         &mut self,
-        node: u32,
+        owner: BlockOwner,
         ranges: impl Iterator<Item = (u64, u64)>,
     ) -> Result<(), PlanError> {
         let runs_at = self.placed.runs.len();
@@ -322,12 +329,17 @@ impl<'a> Walk<'a> {
         }
         match self.placed.runs.len() == runs_at {
             true => Ok(()),
-            false => self.file(node, runs_at, placer.clusters),
+            false => self.file(owner, runs_at, placer.clusters),
         }
     }
 
     /// Places the map of the runs from `runs_at` on, and notes the file.
-    fn file(&mut self, node: u32, runs_at: usize, data_clusters: u64) -> Result<(), PlanError> {
+    fn file(
+        &mut self,
+        owner: BlockOwner,
+        runs_at: usize,
+        data_clusters: u64,
+    ) -> Result<(), PlanError> {
         let shape = self.from.shape;
         let runs = &self.placed.runs[runs_at..];
         let map = map_blocks(shape.map, runs, shape.block_size);
@@ -339,15 +351,15 @@ impl<'a> Walk<'a> {
         })?;
         let index = self.placed.files.len() as u32;
         self.placed.files.push(FilePlace {
-            node,
+            owner,
             runs_at: runs_at as u32,
             runs: (self.placed.runs.len() - runs_at) as u32,
             map_at: map_at as u32,
             map: map as u32,
             clusters: data_clusters + map,
         });
-        if let Some(place) = self.placed.nodes.get_mut(node as usize) {
-            place.file = index;
+        if let BlockOwner::Node(id) = owner {
+            self.placed.nodes[id.index()].file = index;
         }
         Ok(())
     }
@@ -403,7 +415,7 @@ impl<'a> Walk<'a> {
                 let ino = ino.ok_or(PlanError::Short(Shortage::Inodes(1)))?;
                 let blocks = shape.block_size.blocks_for(attribute.value.len() as u64);
                 let file = self.placed.files.len() as u32;
-                self.blocks(VALUE, std::iter::once((0, blocks)))?;
+                self.blocks(BlockOwner::Value, std::iter::once((0, blocks)))?;
                 let attribute = at as u16;
                 let value = ValueInode {
                     ino,

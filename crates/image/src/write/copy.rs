@@ -10,7 +10,7 @@ use sync::{Mutex, Rank};
 use super::blocks::{BlockWriter, Turn};
 use super::job::Job;
 use crate::error::BuildError;
-use crate::plan::place::{FilePlace, LOST_FOUND, VALUE};
+use crate::plan::place::{BlockOwner, FilePlace};
 use crate::plan::{ImagePlan, directories};
 use crate::source::{Data, FileReader, Kind, Nearby, NodeId, SourceTree};
 
@@ -51,7 +51,9 @@ impl Cursor {
             };
             let runs = plan.placement.runs(file);
             let whole = plan.is_directory(file);
-            let Some(run) = runs.get(self.run).filter(|_| file.node != VALUE) else {
+            // Values are written with their inodes.
+            let is_copied = file.owner != BlockOwner::Value;
+            let Some(run) = runs.get(self.run).filter(|_| is_copied) else {
                 *self = Cursor {
                     file: self.file + 1,
                     ..Cursor::default()
@@ -142,7 +144,9 @@ impl<'a> Worker<'a> {
                 self.directory(file)?;
                 continue;
             }
-            let id = NodeId(file.node);
+            let BlockOwner::Node(id) = file.owner else {
+                continue;
+            };
             if let Kind::Symlink(target) = self.tree.kind(id) {
                 let start = self.plan.placement.runs(file)[0].start;
                 let size = self.plan.shape.block_size;
@@ -234,9 +238,10 @@ impl<'a> Worker<'a> {
             make(writer.range(place << bits, bytes)?);
             Ok(())
         };
-        match file.node {
-            LOST_FOUND => directories::write_lost_found(self.plan, emit),
-            node => directories::write(self.tree, self.plan, NodeId(node), emit),
+        match file.owner {
+            BlockOwner::Node(id) => directories::write(self.tree, self.plan, id, emit),
+            BlockOwner::LostFound => directories::write_lost_found(self.plan, emit),
+            BlockOwner::Value => Ok(()),
         }
     }
 }

@@ -13,18 +13,24 @@ use super::generation;
 use super::job::Job;
 use crate::error::BuildError;
 use crate::plan::maps::{self, MapKind};
-use crate::plan::place::{FAST_SYMLINK, FilePlace, LOST_FOUND, LOST_FOUND_NAME, NONE, VALUE};
+use crate::plan::place::{BlockOwner, FAST_SYMLINK, FilePlace, LOST_FOUND_NAME, NONE};
 use crate::plan::shape::LINKS_MAX;
 use crate::plan::xattrs::{Attribute, Home, split};
 use crate::plan::{ImagePlan, directories};
 use crate::source::{Attributes, Kind, NodeId, SourceTree, Time};
 
-/// Who has an inode: a node's number, or one of the marks.
-type Owner = u32;
-/// Nobody, or the layout itself.
-const NOBODY: Owner = u32::MAX - 2;
-/// Owners from here on are values of attributes, counted downwards.
-const VALUES_FROM: Owner = u32::MAX - 3;
+/// What an inode number is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum InodeOwner {
+    /// Nothing, or the layout itself.
+    Layout,
+    /// A node of the tree.
+    Node(NodeId),
+    /// A lost+found that no source has.
+    LostFound,
+    /// The value of an attribute: its index in the placement.
+    Value(u32),
+}
 
 /// What the inode tables are made from.
 pub(crate) struct Tables<'a> {
@@ -59,7 +65,7 @@ impl Tables<'_> {
     }
 
     /// By group: the index in the list of its first inode; then the list of owners, in order of inode numbers.
-    fn owners(&self) -> (Vec<usize>, Vec<Owner>) {
+    fn owners(&self) -> (Vec<usize>, Vec<InodeOwner>) {
         let placement = &self.plan.placement;
         let per_group = self.plan.shape.inodes_per_group;
         let mut starts = Vec::with_capacity(placement.inodes.used().len() + 1);
@@ -69,20 +75,20 @@ impl Tables<'_> {
             total += *used as usize;
         }
         starts.push(total);
-        let mut owners = vec![NOBODY; total];
+        let mut owners = vec![InodeOwner::Layout; total];
         let index = |ino: Ino| {
             let (group, index) = ((ino.0 - 1) / per_group, (ino.0 - 1) % per_group);
             starts[group as usize] + index as usize
         };
         for (node, place) in placement.nodes.iter().enumerate() {
-            owners[index(place.ino)] = node as u32;
+            owners[index(place.ino)] = InodeOwner::Node(NodeId(node as u32));
         }
         for (at, value) in placement.values.iter().enumerate() {
-            owners[index(value.ino)] = VALUES_FROM - at as u32;
+            owners[index(value.ino)] = InodeOwner::Value(at as u32);
         }
         let lost_found = index(self.plan.shape.lost_found_ino);
-        if self.plan.shape.lost_found && owners[lost_found] == NOBODY {
-            owners[lost_found] = LOST_FOUND;
+        if self.plan.shape.lost_found && owners[lost_found] == InodeOwner::Layout {
+            owners[lost_found] = InodeOwner::LostFound;
         }
         (starts, owners)
     }
@@ -90,7 +96,7 @@ impl Tables<'_> {
     fn group(
         &self,
         group: Group,
-        (starts, owners): &(Vec<usize>, Vec<Owner>),
+        (starts, owners): &(Vec<usize>, Vec<InodeOwner>),
         buffer: &mut Vec<u8>,
         device: &dyn BlockDevice,
     ) -> Result<(), BuildError> {
@@ -107,12 +113,10 @@ impl Tables<'_> {
             let ino = Ino(first + index as u32);
             let slot = &mut buffer[index * shape.inode_size..][..shape.inode_size];
             match *owner {
-                NOBODY => self.special(ino, slot),
-                LOST_FOUND => self.lost_found(ino, slot, device)?,
-                owner if (owner as usize) < self.tree.len() => {
-                    self.node(NodeId(owner), ino, slot, device)?;
-                }
-                owner => self.value((VALUES_FROM - owner) as usize, ino, slot, device)?,
+                InodeOwner::Layout => self.special(ino, slot),
+                InodeOwner::Node(id) => self.node(id, ino, slot, device)?,
+                InodeOwner::LostFound => self.lost_found(ino, slot, device)?,
+                InodeOwner::Value(at) => self.value(at as usize, ino, slot, device)?,
             }
         }
         let table = self.plan.layout.place(group).inode_table;
@@ -330,7 +334,7 @@ impl Tables<'_> {
             .placement
             .files
             .iter()
-            .find(|file| file.node == LOST_FOUND);
+            .find(|file| file.owner == BlockOwner::LostFound);
         self.map(&mut inode, ino, file, true, 0, device)?;
         inode.write_to(slot);
         let wrong = |problem: &str| BuildError::Node {
@@ -368,7 +372,7 @@ impl Tables<'_> {
         inode.set_value_hash(ondisk::xattr::value_hash(shape.fs_seed, bytes));
         inode.set_value_references(value.references.into());
         let file = self.plan.placement.files.get(value.file as usize);
-        let file = file.filter(|file| file.node == VALUE);
+        let file = file.filter(|file| file.owner == BlockOwner::Value);
         self.map(&mut inode, ino, file, true, 0, device)?;
         let mut rest = &bytes[..];
         for run in file.map_or(&[][..], |file| self.plan.placement.runs(file)) {
