@@ -6,12 +6,14 @@
 use std::path::Path;
 
 use device::Resize;
-use mkfs::{FormatSummary, Layout};
+use mkfs::Layout;
 use sync::atomic::AtomicBool;
 
 use crate::error::{BuildError, too_small};
+use crate::options::{BuildOptions, BuildReport};
 use crate::output::Output;
-use crate::plan::{self, ImagePlan, PlanError, Size};
+use crate::plan::error::PlanError;
+use crate::plan::{self, ImagePlan, Size};
 use crate::progress::{Phase, Progress};
 use crate::reproducible;
 use crate::source::{self, SourceTree, Time};
@@ -24,41 +26,6 @@ const THREADS_MAX: usize = 256;
 
 /// How many sizes are tried to find one that a refusal can name.
 const NAMED_SIZE_TRIES: u32 = 8;
-
-/// What to build, and how.
-#[derive(Clone, Debug)]
-pub struct BuildOptions {
-    /// What goes in.
-    pub source: source::Options,
-    /// The file system around it.
-    pub mkfs: mkfs::Options,
-    /// How large it is to be.
-    pub size: Size,
-    /// Threads; 0 for as many as the machine has.
-    pub threads: usize,
-    /// Whether the same input is to give the same bytes, on any host and at any time.
-    pub reproducible: bool,
-    /// Seconds since 1970 that no time stamp may be after; implies `reproducible` (`SOURCE_DATE_EPOCH`).
-    pub newest_time: Option<i64>,
-    /// Whether to return only when the image is on the medium.
-    pub sync: bool,
-}
-
-/// What was built.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct BuildReport {
-    /// Inodes of the tree, the root included.
-    pub inodes: u64,
-    /// Bytes of files' data, holes not counted.
-    pub data_bytes: u64,
-    /// Bytes of the image.
-    pub image_bytes: u64,
-    /// The file system.
-    pub file_system: FormatSummary,
-    /// What is odd about the sources, and was read nevertheless: a sentence each.
-    pub warnings: Vec<String>,
-}
 
 /// Builds an image from the sources, at `output`: a file, replaced only when all is done, or a block device, written
 /// in place. `cancel` may be set at any time, from anywhere.

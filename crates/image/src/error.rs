@@ -2,7 +2,7 @@
 
 use device::DeviceError;
 
-use crate::plan::{PlanError, Shortage};
+use crate::plan::error::{PlanError, Shortage};
 use crate::source::SourceError;
 
 /// Why an image could not be built. Nothing is left under the image's name.

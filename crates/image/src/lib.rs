@@ -3,6 +3,7 @@
 mod build;
 pub mod dirblocks;
 mod error;
+mod options;
 mod output;
 mod plan;
 mod progress;
@@ -11,8 +12,9 @@ pub mod source;
 mod stream;
 mod write;
 
-pub use build::{BuildOptions, BuildReport, build};
+pub use build::build;
 pub use error::BuildError;
+pub use options::{BuildOptions, BuildReport};
 pub use plan::{Extra, Size};
 pub use progress::{Phase, Progress, Silent};
 pub use reproducible::identify_empty;

@@ -6,6 +6,7 @@
 //! Everything is a pure function of tree and options, the same on every host.
 
 pub(crate) mod directories;
+pub(crate) mod error;
 pub(crate) mod inodes;
 pub(crate) mod maps;
 pub(crate) mod place;
@@ -18,6 +19,7 @@ use mkfs::{Layout, Options, OtherSize};
 use ondisk::BlockSize;
 use ondisk::features::Feature;
 
+use self::error::{PlanError, Shortage};
 use self::inodes::Inodes;
 use self::place::{BlockOwner, FilePlace, Placement, StreamTable, TreePlacer};
 use self::shape::ImageFormat;
@@ -44,60 +46,6 @@ const LARGE_FILE_BYTES: u64 = 1 << 31;
 const INODES_MAX: u64 = u32::MAX as u64;
 /// Blocks from which on a file system has a journal, as from mke2fs.
 const JOURNAL_FROM_BLOCKS: u64 = 2048;
-
-/// What there is too little of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Shortage {
-    /// So many clusters are missing, at least.
-    Clusters(u64),
-    /// So many inodes are missing, at least.
-    Inodes(u64),
-}
-
-/// Why there is no plan.
-#[derive(Debug)]
-pub(crate) enum PlanError {
-    /// The image is too small.
-    Short(Shortage),
-    /// One node can't be held.
-    Node {
-        /// Its path in the image.
-        path: String,
-        /// Why.
-        problem: String,
-    },
-    /// A directory needs the feature large_dir.
-    NeedsLargeDir,
-    /// The file system can't be made.
-    Mkfs(mkfs::Error),
-    /// The image would need more bytes than given.
-    TooSmall {
-        /// Bytes given.
-        given: u64,
-        /// Bytes needed.
-        needed: u64,
-    },
-    /// The image would need more bytes than given, and there is no number of bytes that the tree fits.
-    TooSmallForAny {
-        /// Bytes given.
-        given: u64,
-    },
-    /// No size has room for the tree.
-    NoSize,
-    /// More inodes than `-N` says are needed.
-    TooFewInodes {
-        /// Inodes given.
-        given: u64,
-        /// Inodes needed.
-        needed: u64,
-    },
-}
-
-impl From<mkfs::Error> for PlanError {
-    fn from(error: mkfs::Error) -> PlanError {
-        PlanError::Mkfs(error)
-    }
-}
 
 /// Everything decided.
 pub(crate) struct ImagePlan {

@@ -7,7 +7,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::build::BuildOptions;
+use crate::options::BuildOptions;
 use crate::source::{Attributes, Kind, SourceTree, Time};
 
 /// How times go into inodes.

@@ -13,12 +13,13 @@ use mkfs::{Options, StreamGeometry};
 use ondisk::FsBlock;
 
 use crate::error::{BuildError, too_small};
+use crate::plan::error::{PlanError, Shortage};
 use crate::plan::maps::FileRun;
 use crate::plan::place::{ArchiveKey, BlockOwner, RangePlacer, StreamTable, Streamed, archive_key};
 use crate::plan::shape::ImageFormat;
 use crate::plan::space::{ClusterRun, FreeClusters};
-use crate::plan::{EarlyBlocks, ImagePlan, PlanError, Shortage};
-use crate::source::{Data, DataSink, NodeId, SinkError, SourceError, SourceId, SourceTree};
+use crate::plan::{EarlyBlocks, ImagePlan};
+use crate::source::{Data, DataSink, SinkError, SourceError, SourceId, SourceTree};
 use crate::write::blocks::BlockWriter;
 use crate::write::job::Job;
 

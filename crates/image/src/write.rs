@@ -9,8 +9,8 @@ mod table;
 
 use device::BlockDevice;
 use mkfs::{BlockRun, FormatSummary, GroupUse, Usage};
+use ondisk::FsBlock;
 use ondisk::xattr::{self, Value, XattrBlockHeader, XattrEntry};
-use ondisk::{FsBlock, Generation, Ino};
 use zerocopy::FromBytes;
 
 use self::job::Job;
@@ -22,11 +22,6 @@ use crate::plan::xattrs::Home;
 use crate::progress::Phase;
 use crate::reproducible::Clamp;
 use crate::source::{NodeId, SourceTree, Time};
-
-/// The generation of an inode: from the file system's seed, so that images with one UUID are alike.
-pub(crate) fn generation(fs_seed: u32, ino: Ino) -> Generation {
-    Generation(ondisk::csum::crc32c(fs_seed, &ino.0.to_be_bytes()))
-}
 
 /// How times go into the image.
 #[derive(Clone, Copy, Debug)]

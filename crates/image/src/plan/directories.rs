@@ -8,13 +8,14 @@ use ondisk::features::Feature;
 use ondisk::inode::checksum_seed;
 use ondisk::{FileType, Ino};
 
+use super::error::PlanError;
+use super::inodes::generation;
 use super::place::{LOST_FOUND_NAME, own_lost_found};
 use super::shape::{ImageFormat, LINKS_MAX};
-use super::{ImagePlan, PlanError, xattrs};
+use super::{ImagePlan, xattrs};
 use crate::dirblocks::{self, DirectoryIdentity, NamedInode, Refused};
 use crate::error::BuildError;
 use crate::source::{NodeId, SourceTree};
-use crate::write::generation;
 
 /// The names of one directory, with those that no source has.
 struct Names<'a> {

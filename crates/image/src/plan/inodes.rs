@@ -3,7 +3,7 @@
 //! Numbers within a group are handed out in ascending order and never given back, so a group's state is how many of
 //! its first inodes are used, and every inode above that count is free.
 
-use ondisk::{Group, Ino};
+use ondisk::{Generation, Group, Ino};
 
 /// The free inodes of an image that is being planned.
 #[derive(Clone, Debug)]
@@ -77,6 +77,11 @@ impl Inodes {
     pub(crate) fn used(&self) -> &[u32] {
         &self.used
     }
+}
+
+/// The generation of an inode: from the file system's seed, so that images with one UUID are alike.
+pub(crate) fn generation(fs_seed: u32, ino: Ino) -> Generation {
+    Generation(ondisk::csum::crc32c(fs_seed, &ino.0.to_be_bytes()))
 }
 
 #[cfg(test)]

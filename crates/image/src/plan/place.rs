@@ -9,12 +9,12 @@
 use hashbrown::HashMap;
 use ondisk::{Group, Ino};
 
+use super::error::{PlanError, Shortage};
 use super::inodes::Inodes;
 use super::maps::{FileRun, MapKind, map_blocks};
 use super::shape::ImageFormat;
 use super::space::{ClusterRun, FreeClusters};
 use super::xattrs::{Home, XattrPlans, split};
-use super::{PlanError, Shortage};
 use crate::source::{Data, Kind, NodeId, SourceId, SourceTree};
 
 /// Stands for "none" in tables of indices.
@@ -235,7 +235,10 @@ impl<'a> Walk<'a> {
         match kind {
             Kind::Directory => {
                 let blocks = self.from.directory_blocks[id.index()];
-                self.blocks(BlockOwner::Node(id), std::iter::once((0, u64::from(blocks))))
+                self.blocks(
+                    BlockOwner::Node(id),
+                    std::iter::once((0, u64::from(blocks))),
+                )
             }
             Kind::Symlink(target) if target.len() >= FAST_SYMLINK => {
                 if target.len() >= block_size.bytes() {
@@ -295,7 +298,10 @@ impl<'a> Walk<'a> {
     fn lost_found(&mut self) -> Result<(), PlanError> {
         let blocks = self.from.shape.lost_found_blocks();
         self.count_directory(self.from.shape.lost_found_ino);
-        self.blocks(BlockOwner::LostFound, std::iter::once((0, u64::from(blocks))))
+        self.blocks(
+            BlockOwner::LostFound,
+            std::iter::once((0, u64::from(blocks))),
+        )
     }
 
     /// The blocks of a file whose data streamed past already.

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use ondisk::acl;
 use ondisk::xattr::{self, BLOCK_HEADER, INODE_HEADER};
 
-use super::PlanError;
+use super::error::PlanError;
 use super::shape::ImageFormat;
 use crate::source::xattrs::XattrSet;
 use crate::source::{NodeId, SourceTree};

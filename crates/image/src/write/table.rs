@@ -9,9 +9,9 @@ use ondisk::inode::{self, Inode};
 use ondisk::{Flags, Group, Ino, Timestamp};
 use sync::atomic::{AtomicU32, Ordering};
 
-use super::generation;
 use super::job::Job;
 use crate::error::BuildError;
+use crate::plan::inodes::generation;
 use crate::plan::maps::{self, MapKind};
 use crate::plan::place::{BlockOwner, FAST_SYMLINK, FilePlace, LOST_FOUND_NAME, NONE};
 use crate::plan::shape::LINKS_MAX;
