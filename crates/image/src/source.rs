@@ -6,6 +6,7 @@
 mod acl_text;
 mod apply;
 mod archive;
+mod batch;
 pub mod builder;
 pub mod bytes;
 mod capability;
@@ -13,6 +14,7 @@ mod contexts;
 mod directory;
 pub mod error;
 pub mod exclude;
+mod inputs;
 pub mod limits;
 mod oci;
 pub mod options;
@@ -21,6 +23,7 @@ mod resolve;
 mod scan;
 mod spool;
 mod stream;
+mod system;
 mod table;
 mod tar;
 pub mod time;
@@ -29,19 +32,15 @@ pub mod xattrs;
 
 #[cfg(target_os = "linux")]
 mod linux;
-#[cfg(target_os = "linux")]
-use linux as system;
 // Compiled on Linux for tests only, which compare it with `linux`.
 #[cfg(any(test, not(target_os = "linux")))]
 #[cfg_attr(target_os = "linux", allow(dead_code))]
 mod elsewhere;
-#[cfg(not(target_os = "linux"))]
-use elsewhere as system;
 
-pub use error::SourceError;
+pub use error::{SinkError, SourceError};
 pub use oci::is_image_directory;
 pub use options::{Input, Options, SourcePlace};
-pub use origin::{DataSink, FileReader, Nearby, SinkError};
+pub use origin::{DataSink, FileReader, Nearby};
 pub use scan::{reads_once, scan, scan_streaming};
 pub use time::Time;
 pub use tree::{Attributes, Data, DataExtent, Kind, NodeId, SourceId, SourceTree};

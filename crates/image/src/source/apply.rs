@@ -8,11 +8,12 @@
 use hashbrown::HashMap;
 
 use super::builder::{Builder, LayerMarks};
+use super::error::{SinkError, SourceError};
 use super::exclude::Excludes;
 use super::limits;
 use super::origin::DataSink;
 use super::resolve::components;
-use super::tar::{TarMember, TarStop, Visitor, What};
+use super::tar::{Ending, TarMember, TarStop, Visitor, What};
 use super::tree::{DataKind, S_IFDIR, S_IFLNK, S_IFREG, SourceId, TreeNode, join};
 use super::xattrs::Xattrs;
 
@@ -334,10 +335,21 @@ impl<'a> Apply<'a> {
         }
         Ok(node)
     }
+
+    /// Makes the links of a plain archive that wait for their targets.
+    pub(super) fn finish_archive(self, ending: Ending, label: &str) -> Result<(), SourceError> {
+        self.builder.tree.warnings.extend(ending.warning(label));
+        self.finish().map_err(|(path, text)| SourceError::Archive {
+            archive: label.into(),
+            offset: 0,
+            entry: Some(String::from_utf8_lossy(&path).into_owned()),
+            problem: text,
+        })
+    }
 }
 
-fn refused(error: super::origin::SinkError) -> TarStop {
-    TarStop::Error(super::error::SourceError::Sink(error))
+fn refused(error: SinkError) -> TarStop {
+    TarStop::Error(SourceError::Sink(error))
 }
 
 impl Visitor for Apply<'_> {

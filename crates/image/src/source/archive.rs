@@ -13,9 +13,10 @@ use super::apply::{Apply, Replay};
 use super::builder::Builder;
 use super::error::SourceError;
 use super::exclude::Excludes;
+use super::inputs::{Archive, Source};
 use super::oci::{Access, Blobs, Recognized, Recognizer};
 use super::options::SourcePlace;
-use super::origin::{Archive, DataSink, Source};
+use super::origin::DataSink;
 use super::spool::Spool;
 use super::stream::{Compression, FileStream, Stream, with_thread};
 use super::system::pipe::{self, Pipe};
@@ -190,15 +191,6 @@ fn check_first(stream: &mut dyn Stream, label: &str) -> Result<(), SourceError> 
 const EXT_MAGIC: (usize, [u8; 2]) = (1080, [0x53, 0xEF]);
 
 impl Archive {
-    /// Its bytes as they are stored.
-    fn bytes(&self) -> Range {
-        Range {
-            file: Arc::clone(&self.file),
-            at: self.start,
-            left: self.len,
-        }
-    }
-
     /// Reads all entries.
     pub(super) fn read(&self, visitor: &mut dyn Visitor) -> Result<Ending, SourceError> {
         if self.compression == Compression::None {
@@ -209,23 +201,6 @@ impl Archive {
             check_first(stream, &self.label)?;
             tar::read(stream, &self.label, self.rules, visitor)
         })
-    }
-}
-
-/// A range of a file as a reader with its own position.
-pub(super) struct Range {
-    pub(super) file: Arc<File>,
-    pub(super) at: u64,
-    pub(super) left: u64,
-}
-
-impl Read for Range {
-    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        let want = self.left.min(buf.len() as u64) as usize;
-        let got = host::read_at(&self.file, &mut buf[..want], self.at)?;
-        self.at += got as u64;
-        self.left -= got as u64;
-        Ok(got)
     }
 }
 
@@ -343,17 +318,6 @@ fn add_source(builder: &mut Builder, source: Source, label: &str) -> Result<u16,
     builder
         .add_source(source)
         .map_err(|text| problem(label, text))
-}
-
-/// Makes the links of a plain archive that wait for their targets.
-pub(super) fn finish(apply: Apply<'_>, ending: Ending, label: &str) -> Result<(), SourceError> {
-    apply.builder.tree.warnings.extend(ending.warning(label));
-    apply.finish().map_err(|(path, text)| SourceError::Archive {
-        archive: label.into(),
-        offset: 0,
-        entry: Some(String::from_utf8_lossy(&path).into_owned()),
-        problem: text,
-    })
 }
 
 impl SourceTree {

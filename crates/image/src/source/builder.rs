@@ -8,8 +8,8 @@ use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 
+use super::inputs::Source;
 use super::limits;
-use super::origin::Source;
 use super::time::Time;
 use super::tree::{
     Attributes, Child, DataExtent, DataKind, NONE, NodeId, S_IFDIR, S_IFMT, SourceTree, TreeEntry,

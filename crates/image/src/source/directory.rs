@@ -4,14 +4,17 @@ use std::path::Path;
 
 use hashbrown::HashMap;
 
+use super::batch::Batch;
 use super::builder::Builder;
+#[cfg(not(target_os = "linux"))]
+use super::elsewhere::walk::{self, Walk};
 use super::error::SourceError;
 use super::exclude::Excludes;
-use super::origin::Source;
+use super::inputs::Source;
+#[cfg(target_os = "linux")]
+use super::linux::walk::{self, Walk};
 use super::system::beneath;
-use super::system::walk::{self, Walk};
-use super::tree::{DataExtent, DataKind, NONE, S_IFDIR, S_IFLNK, S_IFMT, TreeNode, halves, join};
-use super::xattrs::Xattrs;
+use super::tree::{DataKind, NONE, S_IFDIR, S_IFLNK, S_IFMT, TreeNode, halves, join};
 
 /// How a directory is scanned.
 pub(super) struct Scan<'a> {
@@ -20,33 +23,6 @@ pub(super) struct Scan<'a> {
     /// Device and inode of files to leave out.
     pub(super) outputs: &'a [(u64, u64)],
     pub(super) threads: usize,
-}
-
-/// Some entries of one directory.
-pub(super) struct Batch {
-    /// Number of the directory.
-    pub(super) directory: u32,
-    pub(super) found: Vec<Found>,
-    /// Names and link targets.
-    pub(super) text: Vec<u8>,
-    /// Entry and its extended attributes.
-    pub(super) xattrs: Vec<(u32, Xattrs)>,
-    /// Entry and its data extents.
-    pub(super) extents: Vec<(u32, Vec<DataExtent>)>,
-    /// Entries with several names: entry, device and inode.
-    pub(super) linked: Vec<(u32, (u64, u64))>,
-}
-
-/// One entry.
-pub(super) struct Found {
-    /// Everything except where its name is.
-    pub(super) node: TreeNode,
-    /// Start of the name in the batch's text; the target of a link follows it.
-    pub(super) name: u32,
-    pub(super) name_len: u16,
-    pub(super) target_len: u16,
-    /// The number of a directory.
-    pub(super) number: u32,
 }
 
 /// What is known of the source's directories by number.

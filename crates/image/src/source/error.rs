@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::origin::SinkError;
+/// An error of a sink that receives data, passed through unchanged as [`SourceError::Sink`].
+pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a source can't be read or merged.
 #[derive(Debug, thiserror::Error)]

@@ -18,11 +18,10 @@ use device::host;
 use sync::{Condvar, Hint, Mutex, Rank};
 
 use super::apply::{Apply, HiddenLinks};
-use super::archive::Range;
 use super::builder::Builder;
 use super::error::SourceError;
 use super::exclude::Excludes;
-use super::origin::{Archive, Source};
+use super::inputs::{Archive, Range, Source};
 use super::stream::{Compression, with_thread};
 use super::tar::{self, Ending, Rules, TarMember, TarStop, Visitor};
 use digest::{Digest, Hashed, HashedStream};

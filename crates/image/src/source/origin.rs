@@ -8,16 +8,11 @@ use std::io;
 use std::path::PathBuf;
 
 use device::host;
-use sync::Arc;
 
-use super::error::SourceError;
-use super::stream::Compression;
+use super::error::{SinkError, SourceError};
+use super::inputs::{Archive, Source};
 use super::system::beneath::{Root, open_file, open_folder};
-use super::tar::Rules;
 use super::tree::{DataExtent, DataKind, NodeId, SourceId, SourceTree, halves};
-
-/// An error of who receives data, passed through unchanged as [`SourceError::Sink`].
-pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Receives the data of an archive's files, one after another, in the archive's order.
 pub trait DataSink {
@@ -47,34 +42,6 @@ pub trait DataSink {
     /// # Errors
     /// As `begin`.
     fn end(&mut self) -> Result<(), SinkError>;
-}
-
-/// One input.
-pub(crate) enum Source {
-    /// A directory of this machine.
-    Directory {
-        root: Root,
-        path: PathBuf,
-        /// Parent and name of each directory below the root, which is number 0.
-        directories: Vec<(u32, u32)>,
-    },
-    /// An archive in a file: data of an uncompressed one lies at offsets of `file`.
-    Archive(Archive),
-    /// What has no data of its own, or gave it all during the scan.
-    Spent,
-}
-
-/// An archive that lies in a file, or is a range of one.
-#[derive(Clone)]
-pub(crate) struct Archive {
-    /// Shared by the layers that lie in one file.
-    pub(crate) file: Arc<File>,
-    pub(crate) start: u64,
-    pub(crate) len: u64,
-    pub(crate) compression: Compression,
-    /// What messages call it.
-    pub(crate) label: String,
-    pub(crate) rules: Rules,
 }
 
 /// The directory of the file opened last, by one thread.

@@ -224,7 +224,7 @@ pub struct SourceTree {
     pub(crate) maps: Vec<(u32, u32)>,
     pub(crate) extents: Vec<DataExtent>,
     pub(crate) xattrs: XattrTable,
-    pub(crate) sources: Vec<super::origin::Source>,
+    pub(crate) sources: Vec<super::inputs::Source>,
     /// The attributes of a lost+found that no source has.
     pub(crate) lost_found_xattrs: XattrSet,
     /// What is odd about the sources, and was read nevertheless.

@@ -3,13 +3,14 @@
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::symlink;
 
-use super::super::directory::Batch;
+use super::super::batch::Batch;
 use super::super::exclude::Excludes;
 use super::super::linux;
-use super::*;
+use super::{beneath, walk};
 
 /// The result of a walk: mode, owner, size, times and target by path, and which names are one file.
 #[derive(Default, PartialEq, Debug)]

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use sync::atomic::{AtomicU32, Ordering};
 use sync::{Arc, Condvar, Mutex, Queue, Rank};
 
-use super::super::directory::{Batch, Found};
+use super::super::batch::{Batch, Found};
 use super::super::error::SourceError;
 use super::super::exclude::Excludes;
 use super::super::tree::{Attributes, DataKind, TreeNode, join};

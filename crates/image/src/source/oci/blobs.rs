@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use device::host;
 use sync::Arc;
 
-use super::super::archive::Range;
 use super::super::error::SourceError;
+use super::super::inputs::Range;
 use super::super::limits;
 use super::super::system::beneath::{Root, open_in_root};
 use super::digest::Digest;

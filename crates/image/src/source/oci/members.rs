@@ -7,8 +7,8 @@
 use super::super::apply::Apply;
 use super::super::builder::Builder;
 use super::super::exclude::Excludes;
+use super::super::inputs::Source;
 use super::super::limits;
-use super::super::origin::Source;
 use super::super::resolve::{FOLLOWED, components};
 use super::super::tar::{TarMember, Visitor};
 use super::super::tree::{S_IFMT, S_IFREG};

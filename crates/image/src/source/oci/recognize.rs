@@ -21,7 +21,6 @@ use device::host;
 use sync::Arc;
 
 use super::super::apply::{Apply, clean, is_blob_name, is_image_name};
-use super::super::archive;
 use super::super::error::SourceError;
 use super::super::limits;
 use super::super::spool::Spool;
@@ -163,7 +162,7 @@ impl<'a, 'l> Recognizer<'a, 'l> {
                 None => self.become_plain().map_err(|stop| self.told(stop, None))?,
             }
         }
-        archive::finish(self.apply, ending, self.label)?;
+        self.apply.finish_archive(ending, self.label)?;
         Ok(Recognized::Plain)
     }
 
