@@ -9,7 +9,7 @@ use ondisk::{FileType, Flags, Ino, Timestamp};
 use sync::Arc;
 
 use crate::error::Error;
-use crate::icache::{LiveInode, LoadedInode, MountedFs};
+use crate::icache::{LiveFs, LiveInode, LoadedInode};
 use crate::limits;
 use crate::sb::{Atime, Writing};
 use crate::xattr;
@@ -99,7 +99,7 @@ impl SetAttributes {
 }
 
 /// Changes attributes of an inode that is in use.
-pub(crate) fn set(mounted: &MountedFs, ino: Ino, attributes: &SetAttributes) -> Result<(), Error> {
+pub(crate) fn set(mounted: &LiveFs, ino: Ino, attributes: &SetAttributes) -> Result<(), Error> {
     let live = mounted.get(ino)?;
     let flags = {
         let locked = live.write_lock();
@@ -175,7 +175,7 @@ const OF_DIRECTORIES: [Flags; 4] = [
 ];
 
 /// Sets the flags that can be changed as in `flags`; others stay.
-pub(crate) fn set_flags(mounted: &MountedFs, ino: Ino, flags: Flags) -> Result<(), Error> {
+pub(crate) fn set_flags(mounted: &LiveFs, ino: Ino, flags: Flags) -> Result<(), Error> {
     let live = mounted.get(ino)?;
     let old = {
         let locked = live.write_lock();
@@ -235,15 +235,13 @@ fn is_stale(inode: &Inode, writing: &Writing, now: Timestamp) -> bool {
 
 /// The inode's contents were read: its access time follows where the mount's policy says so. What fails here fails
 /// nobody's read.
-pub(crate) fn accessed(mounted: &MountedFs, ino: Ino) {
+pub(crate) fn accessed(mounted: &LiveFs, ino: Ino) {
     // The journal tells whoever changes something next.
     let _ = note_access(mounted, ino);
 }
 
-fn note_access(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
-    let Ok(writing) = mounted.volume().writing() else {
-        return Ok(());
-    };
+fn note_access(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
+    let writing = mounted.writing();
     if writing.atime == Atime::Never {
         return Ok(());
     }
@@ -276,7 +274,7 @@ fn note_access(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
 ///
 /// # Errors
 /// `ReadOnly`, `Aborted`: those that are left are forgotten.
-pub(crate) fn write_lazy(mounted: &MountedFs) -> Result<(), Error> {
+pub(crate) fn write_lazy(mounted: &LiveFs) -> Result<(), Error> {
     let lazy = mounted.take_lazy();
     lazy.iter().try_for_each(|live| write_one(mounted, live))
 }
@@ -285,18 +283,18 @@ pub(crate) fn write_lazy(mounted: &MountedFs) -> Result<(), Error> {
 ///
 /// # Errors
 /// As [`write_lazy`]; as loading the inode.
-pub(crate) fn write_lazy_of(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
+pub(crate) fn write_lazy_of(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
     let live = mounted.get(ino)?;
     if !live.times.has_lazy_atime() {
         return Ok(());
     }
-    let Some(_change) = mounted.volume().writing()?.gate.try_enter() else {
+    let Some(_change) = mounted.writing().gate.try_enter() else {
         return Ok(());
     };
     write_one(mounted, &live)
 }
 
-fn write_one(mounted: &MountedFs, live: &Arc<LiveInode>) -> Result<(), Error> {
+fn write_one(mounted: &LiveFs, live: &Arc<LiveInode>) -> Result<(), Error> {
     if !live.times.has_lazy_atime() {
         return Ok(());
     }

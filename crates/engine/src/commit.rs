@@ -8,22 +8,19 @@ use journal::{Client, Epoch, Folded, JournalError};
 use ondisk::FsBlock;
 
 use crate::error::Error;
-use crate::icache::MountedFs;
+use crate::icache::LiveFs;
 
-impl Client for MountedFs {
+impl Client for LiveFs {
     fn fold(&self, sealed: Epoch, folded: &mut Folded<'_>) -> Result<(), JournalError> {
         if canary::makes(Canary::CleanNeighbourFromMemory) {
             self.encode_neighbours(folded)?;
         }
         self.groups().fold(self.volume(), sealed, folded)?;
-        if let Ok(writing) = self.volume().writing() {
-            let geometry = self.volume().geometry();
-            writing.errors.fold(geometry, sealed, folded)?;
-            writing.large_file.fold(geometry, sealed, folded)?;
-            writing.ext_attr.fold(geometry, sealed, folded)?;
-        }
-        self.orphans()
-            .fold(self.volume().geometry(), sealed, folded)
+        let (writing, geometry) = (self.writing(), self.volume().geometry());
+        writing.errors.fold(geometry, sealed, folded)?;
+        writing.large_file.fold(geometry, sealed, folded)?;
+        writing.ext_attr.fold(geometry, sealed, folded)?;
+        self.orphans().fold(geometry, sealed, folded)
     }
 
     fn end_fast_log(&self, sealed: Epoch) -> bool {
@@ -46,13 +43,13 @@ impl Client for MountedFs {
     }
 }
 
-impl MountedFs {
+impl LiveFs {
     /// Makes everything that was applied before this call durable. Shared with others that ask at the same time.
     ///
     /// # Errors
     /// `ReadOnly`, `Aborted`.
     pub(crate) fn sync_all(&self) -> Result<(), Error> {
-        let journal = &self.volume().writing()?.journal;
+        let journal = &self.writing().journal;
         let current = journal.current_epoch();
         journal.commit(self, current)?;
         // An epoch in which nothing changed is not written, so nothing was flushed; data written over others in place

@@ -4,16 +4,14 @@
 
 use ondisk::Corrupt;
 
-use crate::icache::MountedFs;
+use crate::icache::LiveFs;
 use crate::sb::OnError;
 
-impl MountedFs {
+impl LiveFs {
     /// Puts corruption that was met on record, and does what the options ask for then. Nothing is locked, and no handle
     /// open.
     pub(crate) fn note(&self, corrupt: Corrupt) {
-        let Ok(writing) = self.volume().writing() else {
-            return;
-        };
+        let writing = self.writing();
         writing.errors.meet();
         // A read that finds it does not wait until a frozen file system is thawed; the next one will say it again.
         let Some(_change) = writing.gate.try_enter() else {

@@ -32,7 +32,7 @@ use crate::error::Error;
 use crate::extent::Mappings;
 use crate::freeze::Entered;
 use crate::fsync::{self, SyncScope};
-use crate::icache::MountedFs;
+use crate::icache::{LiveFs, MountedFs, OpenFs};
 use crate::mount::{self, FoundAtOpen, MountOptions};
 use crate::namei;
 use crate::reap;
@@ -42,7 +42,7 @@ use crate::xattr::{self, Xattr};
 
 /// An open file system.
 pub struct InodeFs {
-    mounted: Arc<MountedFs>,
+    mounted: OpenFs,
     /// Dropped before the rest: the thread ends.
     attendant: Option<Attendant>,
     /// What was met when it was opened.
@@ -54,7 +54,8 @@ pub struct InodeFs {
 impl Drop for InodeFs {
     fn drop(&mut self) {
         self.mounted.doomed().serve(false);
-        if let Ok(writing) = self.mounted.volume().writing() {
+        if let Ok(live) = self.mounted.live() {
+            let writing = live.writing();
             // Its threads may wait for a thaw.
             writing.journal.thaw();
             if !writing.gate.is_retired() {
@@ -76,7 +77,7 @@ impl InodeFs {
     pub fn open(device: Arc<dyn BlockDevice>, options: &MountOptions) -> Result<InodeFs, Error> {
         let (volume, met) = mount::mount(device, options)?;
         Ok(InodeFs {
-            mounted: MountedFs::new(volume),
+            mounted: OpenFs::Reading(Box::new(MountedFs::new(volume))),
             attendant: None,
             met,
             reaper: None,
@@ -105,7 +106,7 @@ impl InodeFs {
             sync::thread::spawn(move || reap::serve(&mounted))
         });
         Ok(InodeFs {
-            mounted,
+            mounted: OpenFs::Writing(mounted),
             attendant,
             met,
             reaper,
@@ -117,44 +118,32 @@ impl InodeFs {
     /// change is under way; corruption goes on record.
     fn change<T>(
         &self,
-        mut operation: impl FnMut(&MountedFs) -> Result<T, Error>,
+        mut operation: impl FnMut(&LiveFs) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let change = self.enter()?;
-        reap::catch_up(&self.mounted);
-        let done = match reap::with_room(&self.mounted, &mut operation) {
+        let live = self.live()?;
+        let change = enter(live)?;
+        reap::catch_up(live);
+        let done = match reap::with_room(live, &mut operation) {
             Ok(Some(done)) => Ok(done),
             Ok(None) => {
                 drop(change);
-                self.change_alone(operation)
+                change_alone(live, operation)
             }
             Err(error) => Err(error),
         };
         self.noting(done)
     }
 
-    /// Does what was refused space while others changed the file system, without them: what they have taken and not
-    /// used is back then, and nobody takes what comes back by a commit.
-    fn change_alone<T>(
-        &self,
-        operation: impl FnMut(&MountedFs) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let writing = self.mounted.volume().writing()?;
-        let _alone = match writing.gate.enter_alone() {
-            Some(alone) => alone,
-            None if writing.gate.is_retired() => return Err(Error::Closed),
-            None => return Err(Error::NoSpace),
-        };
-        writing.journal.check().map_err(Error::Stopped)?;
-        reap::with_room(&self.mounted, operation)?.ok_or(Error::NoSpace)
-    }
-
     /// Puts corruption on record that an operation met.
     fn noting<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        let Ok(live) = self.mounted.live() else {
+            return outcome;
+        };
         if let Err(Error::Corrupt(corrupt)) = &outcome {
-            self.mounted.note(*corrupt);
+            live.note(*corrupt);
         }
-        for corrupt in self.mounted.groups().take_broken() {
-            self.mounted.note(corrupt);
+        for corrupt in live.groups().take_broken() {
+            live.note(corrupt);
         }
         outcome
     }
@@ -166,8 +155,8 @@ impl InodeFs {
         let superblock = self.superblock();
         let is_marked = superblock.state() & ondisk::superblock::state::ERROR != 0;
         let before = superblock.error_count().max(is_marked.into());
-        let met = self.mounted.volume().writing();
-        before.saturating_add(met.map_or(0, |writing| writing.errors.met()))
+        let live = self.mounted.live();
+        before.saturating_add(live.map_or(0, |live| live.writing().errors.met()))
     }
 
     /// Until the value is dropped, the calling thread takes blocks for `caller`, who may have those reserved for root
@@ -177,7 +166,7 @@ impl InodeFs {
     /// # Errors
     /// `ReadOnly`.
     pub fn act_for(&self, caller: BlockClaimant<'_>) -> Result<Acting<'_>, Error> {
-        Ok(self.mounted.volume().writing()?.reserve.act_for(caller))
+        Ok(self.live()?.writing().reserve.act_for(caller))
     }
 
     /// Changes an inode's permissions, owner or times, and stamps its ctime: one step, after the size where that is
@@ -203,8 +192,9 @@ impl InodeFs {
     /// `ReadOnly`, as [`InodeFs::inode`], `Aborted`; `NotSupported` for a flag that the type of file does not have, or
     /// that lanefs can't change.
     pub fn set_flags(&self, ino: Ino, flags: Flags) -> Result<(), Error> {
-        let _change = self.enter()?;
-        attr::set_flags(&self.mounted, ino, flags)
+        let live = self.live()?;
+        let _change = enter(live)?;
+        attr::set_flags(live, ino, flags)
     }
 
     /// The time now by the file system's clock, for [`SetAttributes`].
@@ -212,7 +202,7 @@ impl InodeFs {
     /// # Errors
     /// `ReadOnly`.
     pub fn now(&self) -> Result<Timestamp, Error> {
-        self.mounted.now()
+        self.live()?.now()
     }
 
     /// Writes `bytes` at byte `offset` of a regular file, which grows to hold them; says how many were written: fewer
@@ -226,7 +216,7 @@ impl InodeFs {
     /// `Corrupt`, `Io`.
     pub fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
         let (written, flags) = self.change(|mounted| data::write(mounted, ino, offset, bytes))?;
-        self.mounted.settle(ino, flags)?;
+        self.live()?.settle(ino, flags)?;
         Ok(written)
     }
 
@@ -237,7 +227,7 @@ impl InodeFs {
     /// As [`InodeFs::write`].
     pub fn append(&self, ino: Ino, bytes: &[u8]) -> Result<(u64, usize), Error> {
         let (at, written, flags) = self.change(|mounted| data::append(mounted, ino, bytes))?;
-        self.mounted.settle(ino, flags)?;
+        self.live()?.settle(ino, flags)?;
         Ok((at, written))
     }
 
@@ -248,7 +238,7 @@ impl InodeFs {
     /// As [`InodeFs::write`].
     pub fn truncate(&self, ino: Ino, size: u64) -> Result<(), Error> {
         let flags = self.change(|mounted| data::truncate(mounted, ino, size))?;
-        self.mounted.settle(ino, flags)
+        self.live()?.settle(ino, flags)
     }
 
     /// Reserves, frees, zeroes or moves a part of a regular file (`fallocate`). A cut leaves it done for a prefix of
@@ -260,7 +250,7 @@ impl InodeFs {
     /// more extents than one step changes.
     pub fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Error> {
         let flags = self.change(|mounted| data::allocate(mounted, ino, how, offset, len))?;
-        self.mounted.settle(ino, flags)
+        self.live()?.settle(ino, flags)
     }
 
     /// The first byte at or behind `offset` that is data; `None` if no such byte exists (`SEEK_DATA`).
@@ -298,8 +288,9 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::sync`]; as [`InodeFs::inode`].
     pub fn fsync(&self, ino: Ino) -> Result<(), Error> {
-        attr::write_lazy_of(&self.mounted, ino)?;
-        fsync::fsync(&self.mounted, ino, SyncScope::All, None)
+        let live = self.live()?;
+        attr::write_lazy_of(live, ino)?;
+        fsync::fsync(live, ino, SyncScope::All, None)
     }
 
     /// How many writes of a file failed behind their callers' backs, as far as someone was told: what a handle on it
@@ -318,11 +309,12 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::fsync`].
     pub fn fsync_of(&self, ino: Ino, data_only: bool, seen: &mut u32) -> Result<(), Error> {
+        let live = self.live()?;
         if data_only {
-            return fsync::fsync(&self.mounted, ino, SyncScope::Data, Some(seen));
+            return fsync::fsync(live, ino, SyncScope::Data, Some(seen));
         }
-        attr::write_lazy_of(&self.mounted, ino)?;
-        fsync::fsync(&self.mounted, ino, SyncScope::All, Some(seen))
+        attr::write_lazy_of(live, ino)?;
+        fsync::fsync(live, ino, SyncScope::All, Some(seen))
     }
 
     /// Makes an inode's data durable, and what it takes to read them: not its times, owner or permissions.
@@ -330,7 +322,7 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::fsync`].
     pub fn fdatasync(&self, ino: Ino) -> Result<(), Error> {
-        fsync::fsync(&self.mounted, ino, SyncScope::Data, None)
+        fsync::fsync(self.live()?, ino, SyncScope::Data, None)
     }
 
     /// Makes everything that was done before this call durable.
@@ -339,11 +331,12 @@ impl InodeFs {
     /// `ReadOnly`; `Aborted` when the journal could not be written: then nothing that was not promised before is.
     pub fn sync(&self) -> Result<(), Error> {
         // While changes are shut out, no time waits in memory, and inodes that are to be deleted stay.
-        if let Some(_change) = self.mounted.volume().writing()?.gate.try_enter() {
-            attr::write_lazy(&self.mounted)?;
-            reap::catch_up(&self.mounted);
+        let live = self.live()?;
+        if let Some(_change) = live.writing().gate.try_enter() {
+            attr::write_lazy(live)?;
+            reap::catch_up(live);
         }
-        self.mounted.sync_all()
+        live.sync_all()
     }
 
     /// Writes home what is durable in the journal, and empties the journal behind it (the ioctl `EXT4_IOC_CHECKPOINT`).
@@ -352,7 +345,7 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::sync`].
     pub fn checkpoint(&self) -> Result<(), Error> {
-        Ok(self.mounted.volume().writing()?.journal.checkpoint()?)
+        Ok(self.live()?.writing().journal.checkpoint()?)
     }
 
     /// Writes everything home and leaves a clean image. Without it, dropping the file system leaves one whose journal
@@ -370,12 +363,12 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::close`].
     pub fn close_in_place(&mut self) -> Result<(), Error> {
-        if self.mounted.volume().is_writable() {
-            mount::thaw(&self.mounted)?;
-            attr::write_lazy(&self.mounted)?;
+        if let OpenFs::Writing(live) = &self.mounted {
+            mount::thaw(live)?;
+            attr::write_lazy(live)?;
             // It may be in the middle of a commit.
             self.attendant = None;
-            mount::unmount(&self.mounted)?;
+            mount::unmount(live)?;
         }
         Ok(())
     }
@@ -387,18 +380,16 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::sync`]; then nothing is closed.
     pub fn retire(&self) -> Result<(), Error> {
-        if self.mounted.volume().is_writable() {
-            mount::retire(&self.mounted)
-        } else {
-            Ok(())
-        }
+        self.mounted
+            .live()
+            .map_or(Ok(()), |live| mount::retire(live))
     }
 
     /// Whether [`InodeFs::retire`] closed it.
     #[must_use]
     pub fn is_retired(&self) -> bool {
-        let writing = self.mounted.volume().writing();
-        writing.is_ok_and(|writing| writing.gate.is_retired())
+        let live = self.mounted.live();
+        live.is_ok_and(|live| live.writing().gate.is_retired())
     }
 
     /// Waits for the changes that are under way, writes everything home, and lets no other change begin until
@@ -408,7 +399,7 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::sync`]; then nothing is frozen.
     pub fn freeze(&self) -> Result<(), Error> {
-        mount::freeze(&self.mounted)
+        mount::freeze(self.live()?)
     }
 
     /// Lets changes begin again; does nothing if they may.
@@ -416,28 +407,28 @@ impl InodeFs {
     /// # Errors
     /// `ReadOnly`; `Io` when the superblock can't say that the image is in use: then nothing is written any more.
     pub fn thaw(&self) -> Result<(), Error> {
-        mount::thaw(&self.mounted)
+        mount::thaw(self.live()?)
     }
 
     /// What its journal counted so far; `None` for a file system that is not written to.
     #[must_use]
     pub fn journal_statistics(&self) -> Option<&journal::JournalStatistics> {
-        let writing = self.mounted.volume().writing().ok()?;
-        Some(writing.journal.statistics())
+        let live = self.mounted.live().ok()?;
+        Some(live.writing().journal.statistics())
     }
 
     /// Blocks of the journal's log that are in use or promised, and all of them; zeros without one.
     pub(crate) fn log_usage(&self) -> (u64, u64) {
-        let writing = self.mounted.volume().writing();
-        writing.map_or((0, 0), |writing| writing.journal.log_usage())
+        let live = self.mounted.live();
+        live.map_or((0, 0), |live| live.writing().journal.log_usage())
     }
 
     /// The places in the code whose steps a commit waited for more than a millisecond for, and how often. Empty for a
     /// file system that is not written to.
     #[must_use]
     pub fn long_handles(&self) -> Vec<(String, u64)> {
-        let writing = self.mounted.volume().writing();
-        writing.map_or(Vec::new(), |writing| writing.journal.long_handles())
+        let live = self.mounted.live();
+        live.map_or(Vec::new(), |live| live.writing().journal.long_handles())
     }
 
     /// Which form of each mechanism is used now.
@@ -455,12 +446,12 @@ impl InodeFs {
         self.mounted.choose(option)
     }
 
-    /// Begins a change; waits while the file system is frozen. Fails once it is retired or its journal is aborted.
-    fn enter(&self) -> Result<Entered<'_>, Error> {
-        let writing = self.mounted.volume().writing()?;
-        let entered = writing.gate.enter().ok_or(Error::Closed)?;
-        writing.journal.check().map_err(Error::Stopped)?;
-        Ok(entered)
+    /// The token for changing.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    fn live(&self) -> Result<&LiveFs, Error> {
+        Ok(self.mounted.live()?)
     }
 
     /// The superblock.
@@ -584,8 +575,13 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::read_dir`].
     pub fn read_dir_from(&self, directory: Ino, cookie: u64) -> Result<DirListing<'_>, Error> {
-        let entries = DirListing::of(&self.mounted, directory, cookie)?;
-        attr::accessed(&self.mounted, directory);
+        let entries = match &self.mounted {
+            OpenFs::Reading(mounted) => {
+                DirListing::new(mounted.volume(), mounted.load_used(directory)?, cookie)?
+            }
+            OpenFs::Writing(live) => DirListing::of(live, directory, cookie)?,
+        };
+        inode::note_access(&self.mounted, directory);
         Ok(entries)
     }
 
@@ -644,4 +640,28 @@ impl InodeFs {
             0..u64::MAX,
         )
     }
+}
+
+/// Begins a change; waits while the file system is frozen. Fails once it is retired or its journal is aborted.
+fn enter(live: &LiveFs) -> Result<Entered<'_>, Error> {
+    let writing = live.writing();
+    let entered = writing.gate.enter().ok_or(Error::Closed)?;
+    writing.journal.check().map_err(Error::Stopped)?;
+    Ok(entered)
+}
+
+/// Does what was refused space while others changed the file system, without them: what they have taken and not used is
+/// back then, and nobody takes what comes back by a commit.
+fn change_alone<T>(
+    live: &LiveFs,
+    operation: impl FnMut(&LiveFs) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let writing = live.writing();
+    let _alone = match writing.gate.enter_alone() {
+        Some(alone) => alone,
+        None if writing.gate.is_retired() => return Err(Error::Closed),
+        None => return Err(Error::NoSpace),
+    };
+    writing.journal.check().map_err(Error::Stopped)?;
+    reap::with_room(live, operation)?.ok_or(Error::NoSpace)
 }

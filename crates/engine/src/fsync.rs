@@ -10,7 +10,7 @@
 //! can't be, or not now, is committed in full.
 //!
 //! What is synchronous by a flag of its own, or by the mount's options, ends with an fsync of itself
-//! ([`MountedFs::settle`]).
+//! ([`LiveFs::settle`]).
 //!
 //! Takes no lock while it waits, and shares commits and flushes with whoever waits at the same time.
 
@@ -21,7 +21,7 @@ use device::DeviceError;
 use journal::Epoch;
 
 use crate::error::Error;
-use crate::icache::{LiveInode, MountedFs};
+use crate::icache::{LiveFs, LiveInode};
 use crate::sb::Synchronous;
 
 mod logged;
@@ -38,12 +38,12 @@ pub(crate) enum SyncScope {
 /// Makes an inode durable; returns at once if it is. A write-out that failed behind its caller's back is reported here:
 /// once to each who counts what it was told of in `seen`, and once to all others together (`None`).
 pub(crate) fn fsync(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     ino: Ino,
     what: SyncScope,
     seen: Option<&mut u32>,
 ) -> Result<(), Error> {
-    let journal = &mounted.volume().writing()?.journal;
+    let journal = &mounted.writing().journal;
     // Who asks after an abort is told, even if the inode was durable before.
     journal.check()?;
     mounted.load_used(ino)?;
@@ -67,14 +67,14 @@ pub(crate) fn fsync(
     }
 }
 
-impl MountedFs {
+impl LiveFs {
     /// Makes what was done to an inode durable before it is reported, if a flag of it or the mount asks for that: as an
     /// fsync of it does. With no lock held.
     ///
     /// # Errors
     /// As an fsync.
     pub(crate) fn settle(&self, ino: Ino, flags: Flags) -> Result<(), Error> {
-        let writing = self.volume().writing()?;
+        let writing = self.writing();
         let is_asked = flags.contains(Flags::SYNC) || writing.synchronous == Synchronous::All;
         if writing.journal.is_held() || !is_asked {
             return Ok(());
@@ -86,12 +86,12 @@ impl MountedFs {
         }
     }
 
-    /// As [`MountedFs::settle`], after a change of names in a directory with these flags.
+    /// As [`LiveFs::settle`], after a change of names in a directory with these flags.
     ///
     /// # Errors
-    /// As [`MountedFs::settle`].
+    /// As [`LiveFs::settle`].
     pub(crate) fn settle_names(&self, directory: Ino, flags: Flags) -> Result<(), Error> {
-        let is_of_all = self.volume().writing()?.synchronous >= Synchronous::Names;
+        let is_of_all = self.writing().synchronous >= Synchronous::Names;
         match flags.contains(Flags::DIR_SYNC) || is_of_all {
             true => self.settle(directory, flags.with(Flags::SYNC)),
             false => self.settle(directory, flags),

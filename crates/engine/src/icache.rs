@@ -25,12 +25,14 @@ use crate::variants::{DirReserve, OrphanForm, VariantError, Variants};
 mod absent;
 mod in_place;
 mod known_names;
+mod live_fs;
 mod live_inode;
 mod logging;
 mod preallocated;
 mod table;
 
 pub(crate) use in_place::InPlace;
+pub(crate) use live_fs::{LiveFs, OpenFs};
 use live_inode::SharedInode;
 pub(crate) use live_inode::{Exclusive, LiveInode};
 use table::{InodesInMemory, LookOutcome, Stale};
@@ -100,23 +102,21 @@ impl Deref for LoadedInode {
 
 impl MountedFs {
     /// The inodes of a volume that is not written to; reads nothing.
-    pub(crate) fn new(volume: OpenVolume) -> Arc<MountedFs> {
+    pub(crate) fn new(volume: OpenVolume) -> MountedFs {
         let orphans = Orphans::new(volume.geometry(), None, OrphanForm::default());
-        MountedFs::writable(volume, &[], orphans, 0, Variants::default())
+        MountedFs::with(volume, &[], orphans, 0, Variants::default())
     }
 
-    /// The inodes of a volume that is written to, with what each group has and this orphan file; about `most` are
-    /// kept. Reads nothing.
-    pub(crate) fn writable(
+    fn with(
         volume: OpenVolume,
         said: &[DescriptorInodes],
         orphans: Orphans,
         most: usize,
         variants: Variants,
-    ) -> Arc<MountedFs> {
+    ) -> MountedFs {
         let groups = Groups::new(&volume, said, &variants);
         let goals = Goals::new(variants.stream_goal, volume.geometry());
-        Arc::new(MountedFs {
+        MountedFs {
             volume,
             groups,
             inodes: InodesInMemory::new(most, variants.inode_lookup),
@@ -128,7 +128,7 @@ impl MountedFs {
             ialloc: Box::new(Ialloc::new(variants.dir_ireserve)),
             known_names: known_names::Parts::default(),
             variants: Mutex::new(Rank::Leaf, variants),
-        })
+        }
     }
 
     /// Which form of each mechanism is used.

@@ -6,8 +6,9 @@
 //!              < extent < xattr, dir, data < attr < reap < fsync < namei < mount < fs
 //! ```
 //!
-//! Each module may import only from those to its left. [`InodeFs`] is the face; everything below works on an
-//! `icache::MountedFs`, which knows the device, the cache of metadata blocks, the geometry and the groups.
+//! Each module may import only from those to its left. [`InodeFs`] is the face. What only reads works on an
+//! `icache::MountedFs`, which knows the device, the cache of metadata blocks, the geometry and the groups; what changes
+//! anything works on an `icache::LiveFs`, which exists only for a file system that is open for writing.
 //!
 //! Whatever comes from the device is verified where it enters (checksums, bounds, order), so that no number of the
 //! device's is trusted unseen. A file system opened by [`InodeFs::open`] is not written to, and its readers share

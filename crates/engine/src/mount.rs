@@ -13,7 +13,7 @@ use crate::attr;
 use crate::error::Error;
 use crate::extent::Mappings;
 use crate::group::{DescriptorInodes, DescriptorSurvey};
-use crate::icache::MountedFs;
+use crate::icache::{LiveFs, MountedFs};
 use crate::limits;
 use crate::orphan::{OrphanFile, Orphans};
 use crate::reap;
@@ -186,7 +186,7 @@ pub(crate) fn mount_for_writing(
     device: Arc<dyn BlockDevice>,
     options: &MountOptions,
     clock: Clock,
-) -> Result<(Arc<MountedFs>, FoundAtOpen), Error> {
+) -> Result<(Arc<LiveFs>, FoundAtOpen), Error> {
     let mut found = superblock::read(&device, options)?;
     refuse_unwritable(&*device, &found.superblock, options)?;
     if found.is_rebuilt {
@@ -269,7 +269,7 @@ enum Use {
 
 /// A file system that can be changed.
 struct Raised {
-    mounted: Arc<MountedFs>,
+    mounted: Arc<LiveFs>,
     /// The head of the classic list of orphans.
     first_orphan: Option<Ino>,
     /// Slots of the orphan file with their inodes.
@@ -338,10 +338,9 @@ fn raise(
         live_blocks: options.live_bytes / volume.geometry().block_size().bytes(),
     };
     let writing = Writing::new(volume.geometry(), journal, clock, choices);
-    let volume = volume.writable(writing);
     let (kept, variants) = (options.live_inodes, options.variants);
     Ok(Raised {
-        mounted: MountedFs::writable(volume, &said, orphans, kept, variants),
+        mounted: LiveFs::new(volume, writing, &said, orphans, kept, variants),
         first_orphan,
         in_slots,
     })
@@ -394,18 +393,18 @@ fn read_orphan_file(
 
 /// Commits and writes home everything, and says in the superblock that the journal holds nothing. Nobody else uses
 /// the volume.
-pub(crate) fn unmount(mounted: &MountedFs) -> Result<(), Error> {
+pub(crate) fn unmount(mounted: &LiveFs) -> Result<(), Error> {
     reap::drain(mounted);
     mounted.give_back_all();
-    mounted.volume().writing()?.journal.close(mounted)?;
+    mounted.writing().journal.close(mounted)?;
     // What is still held by someone stays an orphan, which the next program that opens the image finishes.
     say_clean(mounted, mounted.orphans().is_empty())
 }
 
 /// Lets no change begin, and leaves an image that is clean as it is, until [`thaw`]. Frozen twice counts as frozen
 /// once.
-pub(crate) fn freeze(mounted: &MountedFs) -> Result<(), Error> {
-    let writing = mounted.volume().writing()?;
+pub(crate) fn freeze(mounted: &LiveFs) -> Result<(), Error> {
+    let writing = mounted.writing();
     if !writing.gate.close() {
         return Ok(());
     }
@@ -429,8 +428,8 @@ pub(crate) fn freeze(mounted: &MountedFs) -> Result<(), Error> {
 }
 
 /// Leaves a clean image, as [`freeze`], and refuses every change from then on; reads go on. A second call does nothing.
-pub(crate) fn retire(mounted: &MountedFs) -> Result<(), Error> {
-    let writing = mounted.volume().writing()?;
+pub(crate) fn retire(mounted: &LiveFs) -> Result<(), Error> {
+    let writing = mounted.writing();
     // Another thread may thaw in between.
     loop {
         freeze(mounted)?;
@@ -444,8 +443,8 @@ pub(crate) fn retire(mounted: &MountedFs) -> Result<(), Error> {
 }
 
 /// Lets changes begin again; does nothing if they may.
-pub(crate) fn thaw(mounted: &MountedFs) -> Result<(), Error> {
-    let writing = mounted.volume().writing()?;
+pub(crate) fn thaw(mounted: &LiveFs) -> Result<(), Error> {
+    let writing = mounted.writing();
     if !writing.gate.unlock() {
         return Ok(());
     }
@@ -465,7 +464,7 @@ pub(crate) fn thaw(mounted: &MountedFs) -> Result<(), Error> {
 }
 
 /// Says in the superblock that the image needs no recovery. Everything is home, and stays so meanwhile.
-fn say_clean(mounted: &MountedFs, without_orphans: bool) -> Result<(), Error> {
+fn say_clean(mounted: &LiveFs, without_orphans: bool) -> Result<(), Error> {
     let device = mounted.volume().cache().device();
     let mut superblock = sb::read_superblock(&**device, None)?;
     let mut features = superblock.features().without(Feature::NEEDS_RECOVERY);
@@ -473,7 +472,7 @@ fn say_clean(mounted: &MountedFs, without_orphans: bool) -> Result<(), Error> {
         features = features.without(Feature::ORPHAN_PRESENT);
     }
     superblock.set_features(features);
-    if !mounted.volume().writing()?.journal.has_log() {
+    if !mounted.writing().journal.has_log() {
         superblock.set_state(superblock.state() | state::VALID);
     }
     superblock.set_write_time(seconds(mounted.now()?));

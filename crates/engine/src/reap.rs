@@ -18,7 +18,7 @@ use crate::data;
 use crate::error::Error;
 use crate::extent::{self, MapChange};
 use crate::ialloc::{self, BLOCKS_AN_INODE, FreeingNumber};
-use crate::icache::{Exclusive, LiveInode, MountedFs};
+use crate::icache::{Exclusive, LiveFs, LiveInode};
 use crate::limits;
 use crate::orphan::{Chained, Noted, UnderWay};
 use crate::sb::BlockPurpose;
@@ -40,7 +40,7 @@ impl Left<'_> {
     ///
     /// # Errors
     /// `Corrupt` for a list that comes back to where it was; `Io`.
-    pub(crate) fn all(&self, mounted: &MountedFs) -> Result<BTreeSet<Ino>, Error> {
+    pub(crate) fn all(&self, mounted: &LiveFs) -> Result<BTreeSet<Ino>, Error> {
         let mut orphans = BTreeSet::new();
         let mut next = self.first.unwrap_or(Ino(0));
         // An inode is on the list once, so the list ends.
@@ -58,7 +58,7 @@ impl Left<'_> {
     ///
     /// # Errors
     /// As [`recover`].
-    pub(crate) fn recall(&self, mounted: &MountedFs, some: &BTreeSet<Ino>) -> Result<(), Error> {
+    pub(crate) fn recall(&self, mounted: &LiveFs, some: &BTreeSet<Ino>) -> Result<(), Error> {
         let list = read_list(mounted, self.first)?;
         if list.iter().any(|inode| some.contains(&inode.ino())) {
             restore(mounted, &list);
@@ -80,7 +80,7 @@ impl Left<'_> {
 /// # Errors
 /// `Corrupt` for a list that is broken, or more than [`limits::ORPHANS_LEFT`] that can't be finished; as [`delete`].
 pub(crate) fn recover(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     first: Option<Ino>,
     slots: &[(u32, Ino)],
 ) -> Result<(), Error> {
@@ -105,7 +105,7 @@ pub(crate) fn recover(
 }
 
 /// The inodes of the classic list, its head first.
-fn read_list(mounted: &MountedFs, first: Option<Ino>) -> Result<Vec<Arc<LiveInode>>, Error> {
+fn read_list(mounted: &LiveFs, first: Option<Ino>) -> Result<Vec<Arc<LiveInode>>, Error> {
     let mut list: Vec<Arc<LiveInode>> = Vec::new();
     let mut seen: HashSet<u32> = HashSet::new();
     let mut next = first.unwrap_or(Ino(0));
@@ -126,13 +126,13 @@ fn read_list(mounted: &MountedFs, first: Option<Ino>) -> Result<Vec<Arc<LiveInod
 }
 
 /// Says what the classic list holds.
-fn restore(mounted: &MountedFs, list: &[Arc<LiveInode>]) {
+fn restore(mounted: &LiveFs, list: &[Arc<LiveInode>]) {
     let chained = list.iter().rev().map(|inode| Arc::clone(inode) as _);
     mounted.orphans().restore(chained.collect());
 }
 
 /// Lets an inode remember its slot. The caller has its lock.
-fn set_slot(mounted: &MountedFs, live: &LiveInode, slot: u32) -> Result<(), Error> {
+fn set_slot(mounted: &LiveFs, live: &LiveInode, slot: u32) -> Result<(), Error> {
     let ino = live.ino();
     if live.life.is_orphan() {
         return Err(Corrupt::at(Site::OrphanAgain).ino(ino).into());
@@ -145,7 +145,7 @@ fn set_slot(mounted: &MountedFs, live: &LiveInode, slot: u32) -> Result<(), Erro
 }
 
 /// Finishes what was begun with an inode on the list, or in this slot.
-fn finish(mounted: &MountedFs, ino: Ino, slot: Option<u32>) -> Result<(), Error> {
+fn finish(mounted: &LiveFs, ino: Ino, slot: Option<u32>) -> Result<(), Error> {
     check_number(mounted, ino)?;
     let live = mounted.get(ino)?;
     let locked = live.write_lock();
@@ -164,7 +164,7 @@ fn finish(mounted: &MountedFs, ino: Ino, slot: Option<u32>) -> Result<(), Error>
 ///
 /// # Errors
 /// As [`delete`].
-pub(crate) fn doom(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
+pub(crate) fn doom(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
     match mounted.doomed().push(ino) {
         true => Ok(()),
         false => reap(mounted, &mounted.doomed().begin(ino), Patience::AllSteps).map(drop),
@@ -176,7 +176,7 @@ pub(crate) fn doom(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
 ///
 /// # Errors
 /// As [`delete`].
-pub(crate) fn delete_or_doom(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
+pub(crate) fn delete_or_doom(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
     let is_done = reap(mounted, &mounted.doomed().begin(ino), Patience::OneStep)?;
     match is_done {
         true => Ok(()),
@@ -186,7 +186,7 @@ pub(crate) fn delete_or_doom(mounted: &MountedFs, ino: Ino) -> Result<(), Error>
 
 /// Releases an inode that was held, without I/O: if it has no names, a thread that serves the queue deletes it, or the
 /// next change does.
-pub(crate) fn let_go(mounted: &MountedFs, ino: Ino) {
+pub(crate) fn let_go(mounted: &LiveFs, ino: Ino) {
     if mounted.release_absent(ino, 1) {
         return;
     }
@@ -203,7 +203,7 @@ pub(crate) fn let_go(mounted: &MountedFs, ino: Ino) {
 }
 
 /// Before the caller takes its own locks to doom more: deletes an inode of a full queue.
-pub(crate) fn help(mounted: &MountedFs) {
+pub(crate) fn help(mounted: &LiveFs) {
     if mounted.doomed().is_full()
         && let Some(doomed) = mounted.doomed().take()
     {
@@ -212,7 +212,7 @@ pub(crate) fn help(mounted: &MountedFs) {
 }
 
 /// Before a change: deletes what was left in a queue that nobody serves. The caller holds nothing.
-pub(crate) fn catch_up(mounted: &MountedFs) {
+pub(crate) fn catch_up(mounted: &LiveFs) {
     if mounted.doomed().is_served() {
         return;
     }
@@ -222,7 +222,7 @@ pub(crate) fn catch_up(mounted: &MountedFs) {
 }
 
 /// Deletes all that waits, and waits until nothing is being deleted. The caller holds nothing.
-pub(crate) fn drain(mounted: &MountedFs) {
+pub(crate) fn drain(mounted: &LiveFs) {
     while let Some(doomed) = mounted.doomed().take() {
         reap_noting(mounted, &doomed);
     }
@@ -230,8 +230,9 @@ pub(crate) fn drain(mounted: &MountedFs) {
 }
 
 /// Deletes what others doom, until the queue is no longer served: the work of a thread of its own.
-pub(crate) fn serve(mounted: &MountedFs) {
-    while let (true, Ok(writing)) = (mounted.doomed().wait(), mounted.volume().writing()) {
+pub(crate) fn serve(mounted: &LiveFs) {
+    let writing = mounted.writing();
+    while mounted.doomed().wait() {
         // Before the inode counts as being deleted: a thread that freezes waits until none is.
         let Some(_change) = writing.gate.enter() else {
             // Closed: the inodes that are left stay orphans.
@@ -247,7 +248,7 @@ pub(crate) fn serve(mounted: &MountedFs) {
 }
 
 /// [`reap`] for those whom nobody asks what came of it.
-fn reap_noting(mounted: &MountedFs, doomed: &UnderWay<'_>) {
+fn reap_noting(mounted: &LiveFs, doomed: &UnderWay<'_>) {
     // A failure of the journal is told to everyone who asks for anything after it. What is left is an orphan, which
     // whoever opens the image next deletes.
     if let Err(Error::Corrupt(corrupt)) = reap(mounted, doomed, Patience::AllSteps) {
@@ -257,7 +258,7 @@ fn reap_noting(mounted: &MountedFs, doomed: &UnderWay<'_>) {
 
 /// Deletes an inode without names that nobody holds, in as many steps as it takes; leaves any other alone. The caller
 /// holds nothing. Whether it is done, as [`delete`]. What a cut between two steps leaves: an orphan with fewer blocks.
-fn reap(mounted: &MountedFs, doomed: &UnderWay<'_>, patience: Patience) -> Result<bool, Error> {
+fn reap(mounted: &LiveFs, doomed: &UnderWay<'_>, patience: Patience) -> Result<bool, Error> {
     let live = mounted.get(doomed.ino())?;
     let locked = live.write_lock();
     let inode = live.snapshot();
@@ -274,8 +275,8 @@ const ROOM_TRIES: usize = 3;
 /// becomes durable, before it is tried again. Nothing if it was refused space to the last: others may have taken what
 /// came back, or have some that they will not use. The caller holds nothing.
 pub(crate) fn with_room<T>(
-    mounted: &MountedFs,
-    mut operation: impl FnMut(&MountedFs) -> Result<T, Error>,
+    mounted: &LiveFs,
+    mut operation: impl FnMut(&LiveFs) -> Result<T, Error>,
 ) -> Result<Option<T>, Error> {
     for _ in 0..ROOM_TRIES {
         match operation(mounted) {
@@ -293,8 +294,8 @@ pub(crate) fn with_room<T>(
 }
 
 /// Whether there may be space now.
-fn make_room(mounted: &MountedFs) -> Result<bool, Error> {
-    let writing = mounted.volume().writing()?;
+fn make_room(mounted: &LiveFs) -> Result<bool, Error> {
+    let writing = mounted.writing();
     let had_doomed = !mounted.doomed().is_idle();
     drain(mounted);
     let floor = writing.reserve.floor(BlockPurpose::Growing);
@@ -307,7 +308,7 @@ fn make_room(mounted: &MountedFs) -> Result<bool, Error> {
     Ok(had_doomed || groups.blocks.sum() > floor && groups.inodes.sum() > 0)
 }
 
-fn check_number(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
+fn check_number(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
     let geometry = mounted.volume().geometry();
     mounted.volume().check_ordinary(ino)?;
     match ino != Ino::ROOT && ino.0 <= geometry.inodes_count() {
@@ -317,7 +318,7 @@ fn check_number(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
 }
 
 /// Cuts a locked file to the size that it has, and takes it out of the orphans.
-fn finish_cut(mounted: &MountedFs, locked: &Exclusive<'_>) -> Result<(), Error> {
+fn finish_cut(mounted: &LiveFs, locked: &Exclusive<'_>) -> Result<(), Error> {
     let inode = locked.inode().snapshot();
     if inode.is(FileType::Regular) {
         data::finish_truncate(mounted, locked)?;
@@ -345,7 +346,7 @@ pub(crate) enum Patience {
 /// # Errors
 /// `Corrupt`, `Io`, `Aborted`; what is left stays among the orphans.
 pub(crate) fn delete(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     locked: &Exclusive<'_>,
     patience: Patience,
 ) -> Result<bool, Error> {
@@ -416,7 +417,7 @@ impl<'a> Deletion<'a> {
     /// # Errors
     /// `Corrupt` for one that names blocks which it can't have; `Io`.
     pub(crate) fn prepare(
-        mounted: &'a MountedFs,
+        mounted: &'a LiveFs,
         locked: &'a Exclusive<'a>,
     ) -> Result<Prepared<'a>, Error> {
         mounted.give_back_kept(locked.inode());

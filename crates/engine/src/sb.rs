@@ -61,7 +61,7 @@ pub(crate) struct OpenVolume {
     /// The block of the superblock's copy that was asked for; descriptors are read from behind it.
     backup: Option<FsBlock>,
     /// What it takes to write; `None` on a read-only volume.
-    writing: Option<Box<Writing>>,
+    writing: Option<Arc<Writing>>,
 }
 
 /// What a volume that is written to has beside. All fields are constant after the mount.
@@ -425,9 +425,9 @@ impl OpenVolume {
     }
 
     /// The same volume, to be written to.
-    pub(crate) fn writable(self, writing: Writing) -> OpenVolume {
+    pub(crate) fn writable(self, writing: Arc<Writing>) -> OpenVolume {
         OpenVolume {
-            writing: Some(Box::new(writing)),
+            writing: Some(writing),
             ..self
         }
     }

@@ -7,17 +7,17 @@ use journal::{Credits, Handle, JournalError};
 use ondisk::Timestamp;
 
 use crate::error::Error;
-use crate::icache::MountedFs;
+use crate::icache::LiveFs;
 use crate::limits;
 
-impl MountedFs {
+impl LiveFs {
     /// Log space for a step that changes at most `blocks` metadata blocks and frees at most `revokes`. May commit and
     /// checkpoint: called while preparing, without a handle.
     ///
     /// # Errors
     /// `ReadOnly`; `Stopped` when the journal is aborted, `Aborted` when it becomes so, or the step is too large.
     pub(crate) fn reserve(&self, blocks: u32, revokes: u32) -> Result<Credits<'_>, Error> {
-        let writing = self.volume().writing()?;
+        let writing = self.writing();
         if writing.errors.is_read_only() {
             return Err(Error::ReadOnly);
         }
@@ -31,7 +31,7 @@ impl MountedFs {
         })
     }
 
-    /// As [`MountedFs::reserve`], if the log has room now and nothing must be waited for; else `None`.
+    /// As [`LiveFs::reserve`], if the log has room now and nothing must be waited for; else `None`.
     ///
     /// # Errors
     /// `ReadOnly`; `Stopped` when the journal is aborted.
@@ -40,7 +40,7 @@ impl MountedFs {
         blocks: u32,
         revokes: u32,
     ) -> Result<Option<Credits<'_>>, Error> {
-        let writing = self.volume().writing()?;
+        let writing = self.writing();
         if writing.errors.is_read_only() {
             return Err(Error::ReadOnly);
         }
@@ -57,7 +57,7 @@ impl MountedFs {
     /// `ReadOnly`.
     #[track_caller]
     pub(crate) fn begin<'a>(&'a self, credits: Credits<'a>) -> Result<Handle<'a>, Error> {
-        Ok(self.volume().writing()?.journal.begin(credits))
+        Ok(self.writing().journal.begin(credits))
     }
 
     /// The time now, for stamps on inodes.
@@ -65,6 +65,6 @@ impl MountedFs {
     /// # Errors
     /// `ReadOnly`.
     pub(crate) fn now(&self) -> Result<Timestamp, Error> {
-        Ok(self.volume().writing()?.clock.now())
+        Ok(self.writing().clock.now())
     }
 }

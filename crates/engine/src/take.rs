@@ -10,7 +10,7 @@ use ondisk::{FsBlock, Group, Ino};
 
 use crate::error::Error;
 use crate::ialloc::{InodeNumber, InodeRequest};
-use crate::icache::MountedFs;
+use crate::icache::LiveFs;
 use crate::mballoc::{self, BlockRequest, Freeing, Reach, TakenBlocks};
 use crate::sb::BlockPurpose;
 
@@ -21,11 +21,11 @@ const FREE_PART: u64 = 64;
 /// And at most this part of a group.
 const GROUP_PART: u64 = 8;
 
-impl MountedFs {
-    /// As [`MountedFs::take_row`], where fewer will do only if there is no row as long.
+impl LiveFs {
+    /// As [`LiveFs::take_row`], where fewer will do only if there is no row as long.
     ///
     /// # Errors
-    /// As [`MountedFs::take_row`].
+    /// As [`LiveFs::take_row`].
     pub(crate) fn take_blocks(
         &self,
         purpose: BlockPurpose,
@@ -39,7 +39,7 @@ impl MountedFs {
     /// keeps for such, else the first one behind the group's beginning, and with it more to be kept.
     ///
     /// # Errors
-    /// As [`MountedFs::take_row`].
+    /// As [`LiveFs::take_row`].
     pub(crate) fn take_beside(&self, group: Group) -> Result<TakenBlocks<'_>, Error> {
         let kept = self.preallocations();
         let goal = self.volume().geometry().group_first_block(group);
@@ -73,7 +73,7 @@ impl MountedFs {
     /// goal's group, if they lie there, for what is free there begins with them.
     ///
     /// # Errors
-    /// As [`MountedFs::take_row`].
+    /// As [`LiveFs::take_row`].
     pub(crate) fn take_behind(&self, goal: FsBlock) -> Result<TakenBlocks<'_>, Error> {
         let geometry = self.volume().geometry();
         let kept = geometry.bit_of_block(goal).and_then(|(group, _)| {
@@ -98,10 +98,7 @@ impl MountedFs {
     /// Free blocks that everyone may have: a hint.
     pub(crate) fn spare_blocks(&self) -> u64 {
         let free = self.groups().blocks.hint();
-        let writing = self.volume().writing();
-        writing.map_or(0, |writing| {
-            free.saturating_sub(writing.reserve.held_back())
-        })
+        free.saturating_sub(self.writing().reserve.held_back())
     }
 
     /// Takes as many blocks in a row near `goal` as the range's end says, of which its beginning will do, and none
@@ -132,7 +129,7 @@ impl MountedFs {
         purpose: BlockPurpose,
         target: impl FnOnce(u64) -> BlockRequest,
     ) -> Result<TakenBlocks<'_>, Error> {
-        let floor = self.volume().writing()?.reserve.floor(purpose);
+        let floor = self.writing().reserve.floor(purpose);
         let target = target(floor);
         let take = || mballoc::take(self.volume(), self.groups(), &target);
         match take() {
@@ -163,10 +160,10 @@ impl MountedFs {
         mballoc::claim(self.volume(), self.groups(), ino, runs)
     }
 
-    /// Takes a number for a new inode, as [`MountedFs::take_blocks`] does for blocks.
+    /// Takes a number for a new inode, as [`LiveFs::take_blocks`] does for blocks.
     ///
     /// # Errors
-    /// As [`MountedFs::take_blocks`].
+    /// As [`LiveFs::take_blocks`].
     pub(crate) fn take_inode(&self, wanted: &InodeRequest<'_>) -> Result<InodeNumber<'_>, Error> {
         let take = || self.ialloc().take(self.volume(), self.groups(), wanted);
         match take() {

@@ -15,7 +15,7 @@ use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site, acl as acl_f
 
 use crate::error::Error;
 use crate::extent;
-use crate::icache::{LoadedInode, MountedFs};
+use crate::icache::{LiveFs, LoadedInode, MountedFs};
 use crate::limits;
 use crate::live::{Pin, Seal};
 use crate::sb::{Kind, OpenVolume};
@@ -48,13 +48,12 @@ pub struct Xattr {
 
 /// Sets (with a value) or removes an attribute.
 pub(crate) fn change(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     ino: Ino,
     name: &[u8],
     value: Option<&[u8]>,
     flag: XattrFlag,
 ) -> Result<(), Error> {
-    mounted.volume().writing()?;
     write::verify_length(name)?;
     if value.is_some_and(|value| value.len() > limits::XATTR_VALUE_BYTES) {
         return Err(Error::ValueTooLarge);

@@ -11,7 +11,7 @@ use super::step::{Changing, Orphan, check_regular, max_bytes};
 use super::write::fill_hole;
 use crate::error::Error;
 use crate::extent::Mapping;
-use crate::icache::MountedFs;
+use crate::icache::LiveFs;
 
 /// What [`crate::InodeFs::allocate`] does with a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,13 +35,12 @@ pub enum Allocate {
 
 /// Does `how` to `len` bytes from `offset` on; gives the file's flags.
 pub(crate) fn allocate(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     ino: Ino,
     how: Allocate,
     offset: u64,
     len: u64,
 ) -> Result<Flags, Error> {
-    mounted.volume().writing()?;
     mounted.volume().check_ordinary(ino)?;
     let live = mounted.get(ino)?;
     check_regular(&mounted.used(&live)?)?;

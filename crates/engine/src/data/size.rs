@@ -9,14 +9,13 @@ use ondisk::{Flags, Ino};
 use super::step::{Changing, Orphan, check_regular, max_bytes};
 use crate::error::Error;
 use crate::extent;
-use crate::icache::{Exclusive, MountedFs};
+use crate::icache::{Exclusive, LiveFs};
 
 /// No map reaches further.
 const MAP_END: u64 = 1 << 32;
 
 /// Sets the size of a regular file; gives its flags.
-pub(crate) fn truncate(mounted: &MountedFs, ino: Ino, size: u64) -> Result<Flags, Error> {
-    mounted.volume().writing()?;
+pub(crate) fn truncate(mounted: &LiveFs, ino: Ino, size: u64) -> Result<Flags, Error> {
     mounted.volume().check_ordinary(ino)?;
     let live = mounted.get(ino)?;
     check_regular(&mounted.used(&live)?)?;
@@ -47,7 +46,7 @@ pub(crate) fn truncate(mounted: &MountedFs, ino: Ino, size: u64) -> Result<Flags
 
 /// Frees all blocks of a locked inode from block `from` on, whatever its type. The inode is among the orphans; its
 /// size, its times and its entry there stay.
-fn cut(mounted: &MountedFs, locked: &Exclusive<'_>, from: u64) -> Result<(), Error> {
+fn cut(mounted: &LiveFs, locked: &Exclusive<'_>, from: u64) -> Result<(), Error> {
     let file = Changing { mounted, locked };
     if !extent::is_mapped(&file.inode()) {
         return Ok(());
@@ -63,7 +62,7 @@ fn cut(mounted: &MountedFs, locked: &Exclusive<'_>, from: u64) -> Result<(), Err
 
 /// Takes a part of a locked inode's blocks away, whatever its type. As [`cut`].
 pub(crate) fn apply_cut(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     locked: &Exclusive<'_>,
     change: extent::MapChange<'_>,
 ) -> Result<(), Error> {
@@ -72,7 +71,7 @@ pub(crate) fn apply_cut(
 
 /// Does what is left of an interrupted truncation: zeroes what is behind the end in the last block, and frees the
 /// blocks behind it. As [`cut`].
-pub(crate) fn finish_truncate(mounted: &MountedFs, locked: &Exclusive<'_>) -> Result<(), Error> {
+pub(crate) fn finish_truncate(mounted: &LiveFs, locked: &Exclusive<'_>) -> Result<(), Error> {
     let file = Changing { mounted, locked };
     let volume = mounted.volume();
     file.zero_tail()?;

@@ -10,7 +10,7 @@ use ondisk::{BlockSize, Feature, FileType, Flags, Ino, indirect};
 
 use crate::error::Error;
 use crate::extent::{self, ExtentDraft, MapChange, Mapping, Mappings};
-use crate::icache::{Exclusive, LoadedInode, MountedFs};
+use crate::icache::{Exclusive, LiveFs, LoadedInode};
 use crate::orphan::OrphanChange;
 use crate::sb::{OpenVolume, needs_large_file};
 
@@ -27,7 +27,7 @@ pub(super) enum Orphan {
 /// A file that is being changed.
 #[derive(Clone, Copy)]
 pub(super) struct Changing<'a> {
-    pub(super) mounted: &'a MountedFs,
+    pub(super) mounted: &'a LiveFs,
     pub(super) locked: &'a Exclusive<'a>,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Changing<'a> {
             Orphan::Removed => Some(orphans.remove(&**live)),
         };
         blocks += entry.as_ref().map_or(0, OrphanChange::cost);
-        let large_file = &self.volume().writing()?.large_file;
+        let large_file = &self.mounted.writing().large_file;
         blocks += large_file.cost();
         let credits = self.mounted.reserve(blocks, revokes)?;
         let now = self.mounted.now()?;
@@ -137,7 +137,7 @@ impl<'a> Changing<'a> {
         } else {
             from
         };
-        let journal = &self.volume().writing()?.journal;
+        let journal = &self.mounted.writing().journal;
         while at < to {
             let run = self.run_at(at >> size.bits(), (at >> size.bits()) + 1)?;
             let end = to.min(run.end() << size.bits());
@@ -166,8 +166,8 @@ impl<'a> Changing<'a> {
 
 /// Refuses to change bytes of a file where they are, while commits are held back, so that all that happens is one
 /// transaction or never was: unless the file is part of that.
-pub(super) fn may_write_in_place(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
-    let journal = &mounted.volume().writing()?.journal;
+pub(super) fn may_write_in_place(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
+    let journal = &mounted.writing().journal;
     match journal.is_held() && !mounted.get(ino)?.life.is_born_in(journal.current_epoch()) {
         true => Err(Error::NotSupported(
             "changing a part of a file's block in what is all or nothing",

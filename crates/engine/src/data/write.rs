@@ -15,7 +15,7 @@ use super::place::take_runs;
 use super::step::{Changing, Orphan, check_regular, max_bytes, may_write_in_place, run_at};
 use crate::error::Error;
 use crate::extent::{self, ExtentDraft, Mapping};
-use crate::icache::{InPlace, LiveInode, LoadedInode, MountedFs};
+use crate::icache::{InPlace, LiveFs, LiveInode, LoadedInode};
 use crate::mballoc::TakenBlocks;
 
 /// Nanoseconds for which writes in place leave the times as they are: as the tick of a kernel's clock.
@@ -28,12 +28,11 @@ const ZEROS: usize = 1 << 20;
 /// Writes `bytes` at `offset` of a regular file; says how many were written, fewer only if an error stopped it, and
 /// the file's flags.
 pub(crate) fn write(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     ino: Ino,
     offset: u64,
     bytes: &[u8],
 ) -> Result<(usize, Flags), Error> {
-    mounted.volume().writing()?;
     mounted.volume().check_ordinary(ino)?;
     let live = &mounted.get(ino)?;
     let (mut done, mut times) = (0, None);
@@ -81,11 +80,10 @@ pub(crate) fn write(
 /// Writes `bytes` behind the end of a regular file, in one piece as far as others see: where, how many, fewer only if
 /// an error stopped it, and the file's flags.
 pub(crate) fn append(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     ino: Ino,
     bytes: &[u8],
 ) -> Result<(u64, usize, Flags), Error> {
-    mounted.volume().writing()?;
     mounted.volume().check_ordinary(ino)?;
     let live = &mounted.get(ino)?;
     let locked = &live.write_lock();
@@ -137,7 +135,7 @@ fn may_keep(live: &LiveInode, times: (Timestamp, Timestamp), now: Timestamp) -> 
 
 /// Sets the times after a write in place, which found these, if they may not stay.
 fn keep_times(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     live: &Arc<LiveInode>,
     times: Option<(Timestamp, Timestamp)>,
 ) -> Result<(), Error> {
@@ -153,7 +151,7 @@ fn keep_times(
 
 /// Writes some of `bytes`, which lie behind the end unless others write meanwhile, or do not.
 fn step(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     live: &Arc<LiveInode>,
     mut is_behind: bool,
     offset: u64,
@@ -184,7 +182,7 @@ fn step(
 
 /// Writes what is within the file and its data blocks, beside others that do so.
 fn overwrite_shared(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     live: &LiveInode,
     offset: u64,
     bytes: &[u8],
@@ -192,7 +190,7 @@ fn overwrite_shared(
     // Whatever changes the map holds this lock exclusively.
     let still = live.read_lock();
     let volume = mounted.volume();
-    let journal = &volume.writing()?.journal;
+    let journal = &mounted.writing().journal;
     if let Some(known) = live.in_place(&still)
         && let Some(place) = known.place(offset, bytes.len())
         && !journal.is_held()
@@ -226,7 +224,7 @@ fn overwrite_shared(
 
 /// Writes what is within the file and its data blocks, in place; says in which part of it the last piece was.
 fn overwrite(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     inode: &LoadedInode,
     offset: u64,
     bytes: &[u8],

@@ -25,7 +25,7 @@ use super::search::{FoundRecord, NameHint};
 use crate::error::Error;
 use crate::extent::{self, MapChange};
 use crate::fast::Placed;
-use crate::icache::{Exclusive, LoadedInode, MountedFs};
+use crate::icache::{Exclusive, LiveFs, LoadedInode};
 use crate::limits;
 use crate::live::{Pin, Seal};
 use crate::mballoc::TakenBlocks;
@@ -33,7 +33,7 @@ use crate::sb;
 
 /// Changes of a directory that are not yet applied.
 pub(crate) struct DirDraft<'a> {
-    mounted: &'a MountedFs,
+    mounted: &'a LiveFs,
     locked: &'a Exclusive<'a>,
     pub(super) directory: Directory<'a>,
     /// The blocks in `directory.changed`.
@@ -49,7 +49,7 @@ pub(crate) struct DirDraft<'a> {
 
 /// Changes of a directory, ready to be applied.
 pub(crate) struct PreparedNames<'a> {
-    mounted: &'a MountedFs,
+    mounted: &'a LiveFs,
     locked: &'a Exclusive<'a>,
     blocks: Vec<(Pin, Seal, Arc<Block>)>,
     /// The map with the new blocks, if there are any.
@@ -60,7 +60,7 @@ pub(crate) struct PreparedNames<'a> {
 }
 
 /// Whether a directory holds no names but `.` and `..`. The caller holds its lock.
-pub(crate) fn is_empty(mounted: &MountedFs, inode: LoadedInode) -> Result<bool, Error> {
+pub(crate) fn is_empty(mounted: &LiveFs, inode: LoadedInode) -> Result<bool, Error> {
     for entry in DirListing::new(mounted.volume(), inode, 0)? {
         if !dirent::is_dots(&entry?.name) {
             return Ok(false);
@@ -76,7 +76,7 @@ impl<'a> DirDraft<'a> {
     /// `NotDirectory`; `NotFound` for one that was removed; `Encrypted`, `Unsupported` for kinds that can't be
     /// changed.
     pub(crate) fn new(
-        mounted: &'a MountedFs,
+        mounted: &'a LiveFs,
         locked: &'a Exclusive<'a>,
     ) -> Result<DirDraft<'a>, Error> {
         let inode = locked.inode().snapshot();

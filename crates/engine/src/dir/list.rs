@@ -3,10 +3,10 @@
 use ondisk::{FileType, Ino};
 
 use super::blocks::{Blocks, next_used};
-use super::live::Live;
+use super::live::LiveListing;
 use super::{Directory, ListedEntry};
 use crate::error::Error;
-use crate::icache::{LoadedInode, MountedFs};
+use crate::icache::{LiveFs, LoadedInode};
 use crate::sb::OpenVolume;
 
 /// The entries of a directory, `.` and `..` among them, in the order of its blocks; in a file system that is open for
@@ -27,7 +27,7 @@ pub struct DirListing<'a> {
 enum Source<'a> {
     Inline(Box<Inline>),
     Blocks(Box<Blocks<'a>>),
-    Live(Box<Live<'a>>),
+    Live(Box<LiveListing<'a>>),
 }
 
 /// An inline directory's parts and how far they were given.
@@ -70,21 +70,13 @@ impl<'a> DirListing<'a> {
 
 impl<'a> DirListing<'a> {
     /// Lists the entries of a directory that may change meanwhile. The caller does not hold its lock.
-    pub(crate) fn of(
-        mounted: &'a MountedFs,
-        ino: Ino,
-        start: u64,
-    ) -> Result<DirListing<'a>, Error> {
-        let inode = mounted.load_used(ino)?;
-        if !mounted.volume().is_writable() {
-            return DirListing::new(mounted.volume(), inode, start);
-        }
-        let directory = Directory::new(mounted.volume(), inode)?;
+    pub(crate) fn of(mounted: &'a LiveFs, ino: Ino, start: u64) -> Result<DirListing<'a>, Error> {
+        let directory = Directory::new(mounted.volume(), mounted.load_used(ino)?)?;
         if directory.is_encrypted() || directory.is_casefolded() || directory.inode.is_inline() {
             // Only a replay of fast commits changes such directories, and it lists none while it does.
             return DirListing::new(mounted.volume(), directory.inode, start);
         }
-        let live = Live::new(mounted, mounted.get(ino)?, start);
+        let live = LiveListing::new(mounted, mounted.get(ino)?, start);
         Ok(DirListing {
             directory,
             start,

@@ -14,7 +14,7 @@ use sync::Arc;
 
 use super::{Directory, ListedEntry, search};
 use crate::error::Error;
-use crate::icache::{LiveInode, MountedFs};
+use crate::icache::{LiveFs, LiveInode};
 
 /// Cookies of `.` and `..` in a listing by hash; those of names come behind.
 const OWN: u64 = 1;
@@ -24,8 +24,8 @@ const PARENT: u64 = 2;
 const ALIKE: u64 = 0xff;
 
 /// A listing of a directory in use.
-pub(super) struct Live<'a> {
-    mounted: &'a MountedFs,
+pub(super) struct LiveListing<'a> {
+    mounted: &'a LiveFs,
     live: Arc<LiveInode>,
     batch: Batch,
     /// How many entries of the batch were given.
@@ -125,9 +125,9 @@ fn cookie(hash: NameHash) -> u64 {
     (hash & !ALIKE) + PARENT + 1
 }
 
-impl<'a> Live<'a> {
-    pub(super) fn new(mounted: &'a MountedFs, live: Arc<LiveInode>, after: u64) -> Live<'a> {
-        Live {
+impl<'a> LiveListing<'a> {
+    pub(super) fn new(mounted: &'a LiveFs, live: Arc<LiveInode>, after: u64) -> LiveListing<'a> {
+        LiveListing {
             mounted,
             live,
             batch: Batch::default(),

@@ -10,14 +10,14 @@ use super::Directory;
 use super::search::{self, NameHint};
 use crate::error::Error;
 use crate::ialloc::{self, Neighbours};
-use crate::icache::{LiveInode, MountedFs};
+use crate::icache::{LiveFs, LiveInode};
 
 /// Numbers of inodes that are looked at, at most.
 const NUMBERS: usize = 512;
 
 /// The place of a name that is not there.
 pub(crate) struct NameSlot<'a> {
-    mounted: &'a MountedFs,
+    mounted: &'a LiveFs,
     seen: NameHint,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct NameSlot<'a> {
 /// # Errors
 /// `Exists`; what a lookup gives but `NotFound`.
 pub(crate) fn find_slot<'a>(
-    mounted: &'a MountedFs,
+    mounted: &'a LiveFs,
     directory: &Arc<LiveInode>,
     name: &[u8],
 ) -> Result<NameSlot<'a>, Error> {

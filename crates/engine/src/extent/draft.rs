@@ -19,7 +19,7 @@ use edit_map::MapDraft;
 use edit_tree::TreeDraft;
 
 use crate::error::Error;
-use crate::icache::{Exclusive, LoadedInode, MountedFs};
+use crate::icache::{Exclusive, LiveFs, LoadedInode};
 use crate::live::{Pin, Seal};
 use crate::mballoc::{self, Freeing, Reach, TakenBlocks};
 use crate::sb::{BlockPurpose, Kind};
@@ -109,7 +109,7 @@ pub(super) struct Budget {
 
 impl Budget {
     /// How many of these blocks may be freed in this step, from the first on.
-    pub(super) fn spend(&mut self, mounted: &MountedFs, start: FsBlock, len: u64) -> u64 {
+    pub(super) fn spend(&mut self, mounted: &LiveFs, start: FsBlock, len: u64) -> u64 {
         let geometry = mounted.volume().geometry();
         let left = STEP_REVOKES.saturating_sub(self.revokes) as u64;
         if self.puts_back {
@@ -144,13 +144,13 @@ impl Budget {
     }
 
     /// A leaf may be freed.
-    pub(super) fn note(&mut self, mounted: &MountedFs, node: FsBlock) {
+    pub(super) fn note(&mut self, mounted: &LiveFs, node: FsBlock) {
         self.groups
             .extend(mounted.volume().geometry().group_of_block(node));
     }
 
     /// A node above a leaf may change or be freed.
-    pub(super) fn note_above(&mut self, mounted: &MountedFs, node: FsBlock) {
+    pub(super) fn note_above(&mut self, mounted: &LiveFs, node: FsBlock) {
         self.note(mounted, node);
         self.above.insert(node);
     }
@@ -178,7 +178,7 @@ impl Budget {
 /// What a draft's nodes are made with.
 #[derive(Clone, Copy)]
 pub(super) struct Ground<'a> {
-    pub(super) mounted: &'a MountedFs,
+    pub(super) mounted: &'a LiveFs,
     pub(super) ino: Ino,
     pub(super) seed: u32,
     /// Where new nodes should lie.
@@ -236,7 +236,7 @@ impl<'a> ExtentDraft<'a> {
     /// # Errors
     /// `Corrupt` when the root is broken.
     pub(crate) fn new(
-        mounted: &'a MountedFs,
+        mounted: &'a LiveFs,
         inode: &'a Exclusive<'a>,
     ) -> Result<ExtentDraft<'a>, Error> {
         ExtentDraft::of(mounted, inode, &inode.inode().snapshot())
@@ -247,7 +247,7 @@ impl<'a> ExtentDraft<'a> {
     /// # Errors
     /// As [`ExtentDraft::new`].
     pub(crate) fn of(
-        mounted: &'a MountedFs,
+        mounted: &'a LiveFs,
         inode: &'a Exclusive<'a>,
         loaded: &LoadedInode,
     ) -> Result<ExtentDraft<'a>, Error> {
@@ -497,7 +497,7 @@ impl<'a> ExtentDraft<'a> {
 }
 
 /// Where nodes of a map should lie at first: in the inode's group.
-fn goal_of(mounted: &MountedFs, ino: Ino, is_tree: bool) -> FsBlock {
+fn goal_of(mounted: &LiveFs, ino: Ino, is_tree: bool) -> FsBlock {
     let geometry = mounted.volume().geometry();
     geometry.group_first_block(home_group(geometry, ino, is_tree))
 }
@@ -523,7 +523,7 @@ fn merge(runs: &mut Vec<(FsBlock, u64)>) {
 
 /// A prepared change of a map: everything that its apply needs.
 pub(crate) struct MapChange<'a> {
-    mounted: &'a MountedFs,
+    mounted: &'a LiveFs,
     inode: &'a Exclusive<'a>,
     root: Option<[u8; BLOCK_AREA]>,
     /// The space that the file takes afterwards, in sectors; until [`MapChange::finish`], before.

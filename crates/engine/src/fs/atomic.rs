@@ -16,8 +16,8 @@ impl InodeFs {
     /// corruption was met after which nothing is to be changed ([`crate::OnError`]).
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        let writing = self.mounted.volume().writing();
-        writing.is_ok_and(|writing| {
+        self.mounted.live().is_ok_and(|live| {
+            let writing = live.writing();
             writing.journal.check().is_ok()
                 && !writing.errors.is_read_only()
                 && !writing.gate.is_retired()
@@ -32,10 +32,11 @@ impl InodeFs {
     /// # Errors
     /// `ReadOnly`; `Aborted`, also without a journal; `Unwritable` while files are being deleted.
     pub fn begin_atomic(&mut self) -> Result<(), Error> {
-        attr::write_lazy(&self.mounted)?;
+        let live = self.mounted.live()?;
+        attr::write_lazy(live)?;
         // It commits every so often.
         self.attendant = None;
-        mount::hold(&self.mounted)
+        mount::hold(live)
     }
 
     /// Commits all that was done since [`InodeFs::begin_atomic`] as one transaction, and closes the file system.
@@ -44,7 +45,7 @@ impl InodeFs {
     /// # Errors
     /// `Aborted` when it does not fit one; then nothing was changed. As [`InodeFs::close`].
     pub fn close_atomic(&mut self) -> Result<(), Error> {
-        mount::unmount_held(&self.mounted)
+        mount::unmount_held(self.live()?)
     }
 
     /// Closes the file system as it was at [`InodeFs::begin_atomic`]. Afterwards it may only be dropped.
@@ -52,6 +53,6 @@ impl InodeFs {
     /// # Errors
     /// `ReadOnly`, `Io`; what was done is forgotten all the same.
     pub fn abandon(&mut self) -> Result<(), Error> {
-        mount::abandon(&self.mounted)
+        mount::abandon(self.live()?)
     }
 }

@@ -7,11 +7,11 @@ use sync::clock::Duration;
 use sync::thread::{Builder, JoinHandle};
 
 use crate::error::Error;
-use crate::icache::MountedFs;
+use crate::icache::LiveFs;
 
 /// The thread; dropping this ends it, after what it is doing.
 pub(super) struct Attendant {
-    mounted: Arc<MountedFs>,
+    live: Arc<LiveFs>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -19,14 +19,11 @@ impl Attendant {
     /// Starts it.
     ///
     /// # Errors
-    /// `ReadOnly`; `Io` when the system gives no thread.
-    pub(super) fn start(mounted: &Arc<MountedFs>, interval: Duration) -> Result<Attendant, Error> {
-        mounted.volume().writing()?;
-        let lent = Arc::clone(mounted);
+    /// `Io` when the system gives no thread.
+    pub(super) fn start(live: &Arc<LiveFs>, interval: Duration) -> Result<Attendant, Error> {
+        let lent = Arc::clone(live);
         let work = move || {
-            if let Ok(writing) = lent.volume().writing() {
-                writing.journal.attend(&*lent, interval);
-            }
+            lent.writing().journal.attend(&*lent, interval);
         };
         let thread = Builder::new().name("lanefs-commit".to_owned()).spawn(work);
         let thread = thread.map_err(|source| {
@@ -38,7 +35,7 @@ impl Attendant {
             })
         })?;
         Ok(Attendant {
-            mounted: Arc::clone(mounted),
+            live: Arc::clone(live),
             thread: Some(thread),
         })
     }
@@ -46,11 +43,10 @@ impl Attendant {
 
 impl Drop for Attendant {
     fn drop(&mut self) {
-        if let Ok(writing) = self.mounted.volume().writing() {
-            // While the file system is frozen, the thread may wait for its thaw.
-            writing.journal.thaw();
-            writing.journal.dismiss();
-        }
+        let journal = &self.live.writing().journal;
+        // While the file system is frozen, the thread may wait for its thaw.
+        journal.thaw();
+        journal.dismiss();
         if let Some(thread) = self.thread.take() {
             // A panic of it was told, and has aborted the journal.
             let _ = thread.join();

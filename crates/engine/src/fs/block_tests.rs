@@ -138,8 +138,8 @@ impl<'a> Worker<'a> {
         let Some(blocks) = self.taken.pop() else {
             return;
         };
-        let credits = self.fs.mounted.reserve(8, 0).unwrap();
-        let handle = self.fs.mounted.begin(credits).unwrap();
+        let credits = self.fs.mounted.live().unwrap().reserve(8, 0).unwrap();
+        let handle = self.fs.mounted.live().unwrap().begin(credits).unwrap();
         self.applied.push(blocks.apply(&handle));
     }
 
@@ -147,7 +147,7 @@ impl<'a> Worker<'a> {
         let Some(run) = self.applied.pop() else {
             return;
         };
-        let mounted = &self.fs.mounted;
+        let mounted = self.fs.mounted.live().unwrap();
         let runs = [(run.start, run.len.into())];
         let claim = || mounted.claim_blocks(Ino(12), &runs).unwrap();
         if self.random.below(3) == 0 {
@@ -353,7 +353,7 @@ fn two_who_find_no_space_at_once_both_get_what_was_kept() {
             let kept = worker.taken.pop().unwrap();
             // Enough for two rows, wherever the first one lies in it.
             assert!(kept.run().len >= 32);
-            let mounted = &fs.mounted;
+            let mounted = fs.mounted.live().unwrap();
             let over = mounted.preallocations().keep_near(0, kept.set_aside());
             assert_eq!((over, mounted.groups().blocks.sum()), (None, 0));
             let taken = Mutex::new(Rank::Leaf, Vec::new());

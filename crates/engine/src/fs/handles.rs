@@ -20,7 +20,7 @@ impl InodeFs {
     }
 
     fn by_handle(&self, ino: Ino, generation: Generation) -> Result<InodeRef<'_>, Error> {
-        let mounted = &*self.mounted;
+        let mounted = &self.mounted;
         let used = || match mounted.load_used(ino) {
             Err(Error::NotFound) => Err(Error::Stale),
             inode => inode,

@@ -13,7 +13,7 @@ use crate::data;
 use crate::error::Error;
 use crate::extent::Mappings;
 use crate::fs::InodeFs;
-use crate::icache::{LoadedInode, MountedFs};
+use crate::icache::{LoadedInode, OpenFs};
 use crate::sb::OpenVolume;
 use crate::xattr::{self, Xattr};
 
@@ -152,7 +152,7 @@ impl Metadata {
 
 /// An inode in hand: its methods find it without looking it up again.
 pub struct InodeRef<'fs> {
-    pub(super) mounted: &'fs MountedFs,
+    pub(super) mounted: &'fs OpenFs,
     pub(super) inode: LoadedInode,
 }
 
@@ -186,18 +186,18 @@ impl FoundInode {
 
 /// Reads an inode's bytes, and updates its time of access.
 fn read(
-    mounted: &MountedFs,
+    mounted: &OpenFs,
     inode: &LoadedInode,
     offset: u64,
     buf: &mut [u8],
 ) -> Result<usize, Error> {
     let read = read_noatime(mounted, inode, offset, buf)?;
-    attr::accessed(mounted, inode.ino());
+    note_access(mounted, inode.ino());
     Ok(read)
 }
 
 fn read_noatime(
-    mounted: &MountedFs,
+    mounted: &OpenFs,
     inode: &LoadedInode,
     offset: u64,
     buf: &mut [u8],
@@ -261,7 +261,7 @@ impl InodeRef<'_> {
     /// `NotSymlink`, `Encrypted`, `Corrupt`, `Io`.
     pub fn read_link(&self) -> Result<Vec<u8>, Error> {
         let target = data::read_link(self.mounted.volume(), &self.inode)?;
-        attr::accessed(self.mounted, self.inode.ino());
+        note_access(self.mounted, self.inode.ino());
         Ok(target)
     }
 
@@ -280,5 +280,12 @@ impl InodeRef<'_> {
     #[must_use]
     pub fn xattr_block(&self) -> Option<FsBlock> {
         Some(xattr::block_of(self.mounted.volume(), &self.inode)).filter(|block| block.0 != 0)
+    }
+}
+
+/// The inode's contents were read: its time of access follows where the file system is written to.
+pub(super) fn note_access(mounted: &OpenFs, ino: Ino) {
+    if let Ok(live) = mounted.live() {
+        attr::accessed(live, ino);
     }
 }

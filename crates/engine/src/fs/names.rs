@@ -8,7 +8,7 @@
 use ondisk::{FileType, Ino};
 
 use crate::error::Error;
-use crate::fs::InodeFs;
+use crate::fs::{InodeFs, enter};
 use crate::namei::{self, NameIn, NewContent, NewInode, RenameFlag, WalkEnd, WalkIntent};
 use crate::reap;
 use crate::xattr::{self, XattrFlag};
@@ -29,7 +29,7 @@ impl InodeFs {
     /// Makes a change of names durable at once, if the directory's flags ask for that.
     fn settle_names(&self, directory: Ino) -> Result<(), Error> {
         let flags = self.mounted.load(directory)?.flags();
-        self.mounted.settle_names(directory, flags)
+        self.live()?.settle_names(directory, flags)
     }
 
     /// Makes an empty file; gives its number.
@@ -262,8 +262,8 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::walk`].
     pub fn walk_in(&self, root: Ino, path: &[u8], intent: WalkIntent) -> Result<WalkEnd, Error> {
-        self.mounted.volume().writing()?;
-        self.noting(namei::walk(&self.mounted, root, path, intent))
+        let live = self.live()?;
+        self.noting(namei::walk(live, root, path, intent))
     }
 
     /// Lets go of an inode that was held. One without names is deleted with its last holder, before this returns, and
@@ -293,8 +293,9 @@ impl InodeFs {
             true => {
                 // Here nothing is held yet: a thread that waited for a thaw with locks could block others,
                 // including the thread that freezes.
-                let _change = self.enter()?;
-                self.noting(reap::delete_or_doom(&self.mounted, ino))
+                let mounted = self.live()?;
+                let _change = enter(mounted)?;
+                self.noting(reap::delete_or_doom(mounted, ino))
             }
             false => Ok(()),
         }
@@ -304,7 +305,9 @@ impl InodeFs {
     /// inode without names is deleted by the reaper thread if one runs, otherwise by the next change, [`InodeFs::sync`]
     /// or [`InodeFs::close`]; without these, when the file system is opened next.
     pub fn let_go(&self, ino: Ino) {
-        reap::let_go(&self.mounted, ino);
+        if let Ok(live) = self.live() {
+            reap::let_go(live, ino);
+        }
     }
 
     /// Says that one who wrote to a file will not go on: blocks that were kept for it, so that it grows in one piece,

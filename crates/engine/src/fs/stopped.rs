@@ -13,7 +13,7 @@ impl InodeFs {
     /// Why and when it stopped accepting changes; `None` while it accepts them, or was never opened for writing.
     #[must_use]
     pub fn stopped(&self) -> Option<Stopped> {
-        let writing = self.mounted.volume().writing().ok()?;
+        let writing = self.live().ok()?.writing();
         let corrupt = writing.errors.stopped().cloned();
         corrupt.or_else(|| writing.journal.aborted().map(Stopped::from))
     }
@@ -21,9 +21,10 @@ impl InodeFs {
     /// Has a stop reported by the thread that meets it: the hook takes no lock and waits for nothing. A stop that
     /// happened before is reported at once. It may be called more than once; only the first hook counts.
     pub fn on_stop(&self, hook: impl Fn(&Stopped) + Send + Sync + 'static) {
-        let Ok(writing) = self.mounted.volume().writing() else {
+        let Ok(live) = self.live() else {
             return;
         };
+        let writing = live.writing();
         let hook = Arc::new(hook);
         let lent = Arc::clone(&hook);
         writing

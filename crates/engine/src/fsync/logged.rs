@@ -25,7 +25,7 @@ use crate::extent::Mappings;
 use crate::fast::{
     BlockRanges, Cost, EpochChanges, FastLog, JournalArea, RunningLog, UnloggedNames,
 };
-use crate::icache::{Exclusive, LiveInode, LoadedInode, MountedFs};
+use crate::icache::{Exclusive, LiveFs, LiveInode, LoadedInode};
 use crate::sb::needs_large_file;
 
 /// How often the closure is looked for anew because others changed names meanwhile.
@@ -51,7 +51,7 @@ enum Tried {
 /// # Errors
 /// `Corrupt`, `Io`; `Aborted` when the device failed.
 pub(super) fn log(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     inode: &Arc<LiveInode>,
     what: SyncScope,
     changed: Epoch,
@@ -59,7 +59,7 @@ pub(super) fn log(
     let (Some(fast), Some(logging)) = (mounted.fast(), inode.logging()) else {
         return Ok(false);
     };
-    let journal = &mounted.volume().writing()?.journal;
+    let journal = &mounted.writing().journal;
     let snapshot = inode.snapshot();
     if snapshot.links_count() == 0 {
         // Nothing of it is there after a crash.
@@ -132,8 +132,8 @@ pub(super) fn log(
 /// As [`ReplayPolicy::flush_data`].
 ///
 /// [`ReplayPolicy::flush_data`]: journal::Journal::flush_data
-pub(super) fn flush_data(mounted: &MountedFs) -> Result<(), Error> {
-    let journal = &mounted.volume().writing()?.journal;
+pub(super) fn flush_data(mounted: &LiveFs) -> Result<(), Error> {
+    let journal = &mounted.writing().journal;
     let running = (mounted.fast())
         .and_then(|fast| Some((fast, fast.running(journal.current_epoch())?)))
         .filter(|(_, log)| log.gathers());
@@ -152,7 +152,7 @@ pub(super) fn flush_data(mounted: &MountedFs) -> Result<(), Error> {
 /// Puts a directory's changed names into the log, with all that they bring. Those that are there as they are, because a
 /// file was fsynced, say, are left out.
 fn try_names(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     fast: &FastLog,
     directory: &Arc<LiveInode>,
     changed: Epoch,
@@ -185,7 +185,7 @@ fn try_names(
 
 /// Puts a file with its closure into the log, or these names of a directory with theirs.
 fn try_log(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     fast: &FastLog,
     of: &Arc<LiveInode>,
     names: Vec<NamePlace>,
@@ -216,7 +216,7 @@ fn try_log(
             return Ok(Tried::Unloggable);
         }
     }
-    let journal = &mounted.volume().writing()?.journal;
+    let journal = &mounted.writing().journal;
     // It changes nothing, so it needs no room.
     let handle = mounted.begin(mounted.reserve(0, 0)?)?;
     let block_bytes = mounted.volume().geometry().block_size().bytes();
@@ -269,7 +269,7 @@ fn has_index(inode: &LoadedInode) -> bool {
 
 /// A closure while it is put together.
 struct Gathered<'a> {
-    mounted: &'a MountedFs,
+    mounted: &'a LiveFs,
     changes: &'a EpochChanges,
     epoch: Epoch,
     closure: Closure,
@@ -295,7 +295,7 @@ impl Gathered<'_> {
             return Ok(false);
         }
         let bytes = loaded.bytes(self.mounted.volume());
-        let large_file = &self.mounted.volume().writing()?.large_file;
+        let large_file = &self.mounted.writing().large_file;
         let lacks_feature = needs_large_file(bytes) && !large_file.was_on_before(self.epoch);
         if !has_record(&loaded) || lacks_feature {
             return Ok(false);

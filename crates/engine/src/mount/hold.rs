@@ -6,19 +6,19 @@ use journal::JournalError;
 
 use super::{say_clean, unmount};
 use crate::error::Error;
-use crate::icache::MountedFs;
+use crate::icache::LiveFs;
 use crate::reap;
 
 /// Makes all that happens from here on one transaction, which [`unmount_held`] commits and [`abandon`] forgets.
 ///
 /// # Errors
 /// `Unwritable` with inodes that are in the middle of being deleted; `ReadOnly`; `Aborted`, also without a journal.
-pub(crate) fn hold(mounted: &MountedFs) -> Result<(), Error> {
+pub(crate) fn hold(mounted: &LiveFs) -> Result<(), Error> {
     reap::drain(mounted);
     if !mounted.orphans().is_empty() {
         return Err(Error::Unwritable("files in it are being deleted"));
     }
-    Ok(mounted.volume().writing()?.journal.hold(mounted)?)
+    Ok(mounted.writing().journal.hold(mounted)?)
 }
 
 /// Leaves the image as it was at [`hold`], but for blocks that are free and for what a mount says in the superblock.
@@ -26,7 +26,7 @@ pub(crate) fn hold(mounted: &MountedFs) -> Result<(), Error> {
 ///
 /// # Errors
 /// `Io`: the image is then one that is replayed when it is opened, to the same state.
-pub(crate) fn abandon(mounted: &MountedFs) -> Result<(), Error> {
+pub(crate) fn abandon(mounted: &LiveFs) -> Result<(), Error> {
     // There were no orphans, or it would not have been held.
     say_clean(mounted, true)
 }
@@ -35,10 +35,10 @@ pub(crate) fn abandon(mounted: &MountedFs) -> Result<(), Error> {
 ///
 /// # Errors
 /// `Aborted` when it does not fit one transaction: nothing was changed then.
-pub(crate) fn unmount_held(mounted: &MountedFs) -> Result<(), Error> {
+pub(crate) fn unmount_held(mounted: &LiveFs) -> Result<(), Error> {
     reap::drain(mounted);
     let committed = match mounted.orphans().is_empty() {
-        true => mounted.volume().writing()?.journal.commit_held(mounted),
+        true => mounted.writing().journal.commit_held(mounted),
         false => Err(JournalError::Held),
     };
     match committed {

@@ -24,7 +24,7 @@ use super::lock::{self, Together};
 use crate::dir::{self, DirDraft};
 use crate::error::Error;
 use crate::ialloc::{BLOCKS_AN_INODE, InodeNumber, InodeRequest, SlotHints};
-use crate::icache::{Exclusive, LiveInode, LoadedInode, MountedFs};
+use crate::icache::{Exclusive, LiveFs, LiveInode, LoadedInode};
 use crate::limits;
 use crate::live::{Pin, Seal};
 use crate::mballoc::{BLOCKS_A_RUN, TakenBlocks};
@@ -72,7 +72,7 @@ impl NewContent<'_> {
         }
     }
 
-    fn verify(self, mounted: &MountedFs) -> Result<(), Error> {
+    fn verify(self, mounted: &LiveFs) -> Result<(), Error> {
         let most = mounted.volume().geometry().block_size().bytes() - 1;
         match self {
             NewContent::Symlink(target) if target.len() > most.min(limits::PATH_BYTES) => {
@@ -139,14 +139,12 @@ fn inherited(parent: Flags, file_type: FileType) -> Flags {
 
 /// Makes an inode and names it; gives its number.
 pub(crate) fn create(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     parent: Ino,
     name: &[u8],
     new: NewInode,
     content: NewContent<'_>,
 ) -> Result<Ino, Error> {
-    let volume = mounted.volume();
-    volume.writing()?;
     let above = mounted.get(parent)?;
     let slot = dir::find_slot(mounted, &above, name)?;
     lock::verify_new_name(name)?;
@@ -220,7 +218,7 @@ fn apply_record(
 
 /// Takes a number for an inode in a directory; the slot is where its name goes.
 fn take_number<'a>(
-    mounted: &'a MountedFs,
+    mounted: &'a LiveFs,
     above: &LiveInode,
     is_directory: bool,
     name: &[u8],
@@ -244,7 +242,7 @@ fn take_number<'a>(
 /// `Corrupt` where that is no free number: the bitmap is wrong, and what has the number is known in memory. Whoever
 /// asks next gets another.
 fn blank<'a>(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     number: InodeNumber<'a>,
     others: &[Ino],
 ) -> Result<(InodeNumber<'a>, Arc<LiveInode>), Error> {
@@ -260,12 +258,11 @@ fn blank<'a>(
 /// Makes a file or a symbolic link without a name, which inherits from `parent` like a new file of that directory.
 /// Returns its number, held for the caller. It is an orphan until it gets a name.
 pub(crate) fn create_unnamed(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     parent: Ino,
     new: NewInode,
     content: NewContent<'_>,
 ) -> Result<Ino, Error> {
-    mounted.volume().writing()?;
     content.verify(mounted)?;
     let directory = mounted.load_used(parent)?;
     if !directory.is(FileType::Directory) {
@@ -335,7 +332,7 @@ impl<'a> NewWhiteout<'a> {
     /// # Errors
     /// `NoSpace` when no inode is free; `Corrupt` as [`blank`]; `Io`.
     pub(super) fn take(
-        mounted: &'a MountedFs,
+        mounted: &'a LiveFs,
         old: NameIn<'_>,
         owner: (u32, u32),
         others: &[Ino],
@@ -357,7 +354,7 @@ impl<'a> NewWhiteout<'a> {
     /// `Corrupt` for a default ACL of the directory that can't be read; `NoSpace`, `Io`.
     pub(super) fn prepare(
         self,
-        mounted: &'a MountedFs,
+        mounted: &'a LiveFs,
         directory: &LoadedInode,
         now: Timestamp,
     ) -> Result<PreparedWhiteout<'a>, Error> {
@@ -412,7 +409,7 @@ impl LockedWhiteout<'_> {
 
 /// The new inode's record, but for what [`first_block`] adds; and the ACLs that it has from its directory.
 fn record(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     own: &LiveInode,
     parent: &LoadedInode,
     new: NewInode,
@@ -427,7 +424,7 @@ fn record(
     let asked = (new.mode & 0o7777, new.umask);
     let (mode, acls) = xattr::inherit(mounted, parent, file_type, asked, extra)?;
     // As Linux: with `bsdgroups`, directories don't hand set-group-ID down.
-    let bsd_groups = volume.writing()?.bsd_groups;
+    let bsd_groups = mounted.writing().bsd_groups;
     let has_bit = parent.mode() & SET_GID != 0;
     let takes_group = bsd_groups || has_bit;
     let keeps_bit = has_bit && !bsd_groups && file_type == FileType::Directory;
@@ -469,7 +466,7 @@ fn record(
 const SET_GID: u16 = 0o2000;
 
 /// Bytes of extra fields that new inodes have.
-fn extra_size(mounted: &MountedFs) -> u16 {
+fn extra_size(mounted: &LiveFs) -> u16 {
     let geometry = mounted.volume().geometry();
     let superblock = mounted.volume().superblock();
     let room = geometry.inode_size().saturating_sub(inode::BASE_SIZE);
@@ -488,9 +485,9 @@ fn extra_size(mounted: &MountedFs) -> u16 {
 }
 
 /// A generation that the number's last user did not have: a number comes back in a later epoch or mount only.
-fn generation(mounted: &MountedFs, own: &LiveInode, now: Timestamp) -> Result<Generation, Error> {
+fn generation(mounted: &LiveFs, own: &LiveInode, now: Timestamp) -> Result<Generation, Error> {
     let before = own.snapshot().generation();
-    let epoch = mounted.volume().writing()?.journal.current_epoch().0;
+    let epoch = mounted.writing().journal.current_epoch().0;
     let seed = crc32c(before.0, &own.ino().0.to_le_bytes());
     let seed = crc32c(seed, &epoch.to_le_bytes());
     let seed = crc32c(seed, &now.seconds.to_le_bytes());
@@ -503,7 +500,7 @@ fn generation(mounted: &MountedFs, own: &LiveInode, now: Timestamp) -> Result<Ge
 
 /// Takes and fills the block that a directory or a long symbolic link begins with, and maps it in the record.
 pub(super) fn first_block<'a>(
-    mounted: &'a MountedFs,
+    mounted: &'a LiveFs,
     ino: Ino,
     parent: Ino,
     content: NewContent<'_>,
@@ -558,7 +555,7 @@ pub(super) fn first_block<'a>(
     Ok(Some(first))
 }
 
-fn form(mounted: &MountedFs) -> DirForm {
+fn form(mounted: &LiveFs) -> DirForm {
     let geometry = mounted.volume().geometry();
     DirForm {
         block_size: geometry.block_size(),

@@ -9,7 +9,7 @@ use super::lock::{self, Together};
 use super::remove::{self, LostName};
 use crate::dir::{self, DirDraft, NameHint, PreparedNames};
 use crate::error::Error;
-use crate::icache::MountedFs;
+use crate::icache::LiveFs;
 use crate::orphan::OrphanChange;
 use crate::reap;
 
@@ -36,13 +36,12 @@ enum Installed {
 /// Gives an inode a name, which `replaced` loses; neither is a directory. Returns `false`, with nothing done, if the
 /// name does not stand for `replaced`.
 pub(crate) fn install(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     ino: Ino,
     parent: Ino,
     name: &[u8],
     replaced: Option<Ino>,
 ) -> Result<bool, Error> {
-    mounted.volume().writing()?;
     reap::help(mounted);
     let seen = &dir::see(mounted, parent, name)?;
     if seen.ino() != replaced {
@@ -71,7 +70,7 @@ pub(crate) fn install(
 }
 
 /// Does it in one step; no lock is held any more when this returns.
-fn try_install(mounted: &MountedFs, asked: Asked<'_>) -> Result<Installed, Error> {
+fn try_install(mounted: &LiveFs, asked: Asked<'_>) -> Result<Installed, Error> {
     let mut inos = vec![asked.ino, asked.parent];
     inos.extend(asked.replaced);
     let inodes = lock::load(mounted, &inos)?;
@@ -120,7 +119,7 @@ fn try_install(mounted: &MountedFs, asked: Asked<'_>) -> Result<Installed, Error
 
 /// The directory's names with the new one; `None` if the name stands for something else than `replaced`.
 fn names<'a>(
-    mounted: &'a MountedFs,
+    mounted: &'a LiveFs,
     locked: &'a Together<'a>,
     asked: Asked<'_>,
 ) -> Result<Option<PreparedNames<'a>>, Error> {

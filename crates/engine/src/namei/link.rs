@@ -6,12 +6,11 @@ use ondisk::{FileType, Ino};
 use super::lock::{self, Together};
 use crate::dir::{self, DirDraft};
 use crate::error::Error;
-use crate::icache::MountedFs;
+use crate::icache::LiveFs;
 use crate::orphan::OrphanChange;
 
 /// Gives an inode that is no directory one more name.
-pub(crate) fn link(mounted: &MountedFs, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Error> {
-    mounted.volume().writing()?;
+pub(crate) fn link(mounted: &LiveFs, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Error> {
     let seen = dir::see(mounted, parent, name)?;
     if seen.ino().is_some() {
         return Err(Error::Exists);

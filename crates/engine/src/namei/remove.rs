@@ -14,7 +14,7 @@ use journal::canary::{self, Canary};
 use super::lock::{self, Together};
 use crate::dir::{self, DirDraft, NameHint};
 use crate::error::Error;
-use crate::icache::{Exclusive, LiveInode, LoadedInode, MountedFs};
+use crate::icache::{Exclusive, LiveFs, LiveInode, LoadedInode};
 use crate::orphan::{LockedEntry, OrphanChange};
 use crate::reap::{self, Deletion, LockedDeletion, Prepared};
 
@@ -49,7 +49,7 @@ impl<'a> LostName<'a> {
     /// Prepares for an inode that loses one name, or (a directory) all. If it `is_deleted_later`, it becomes an orphan
     /// even if nobody holds it, and the lock on blocks of attributes is not taken.
     pub(super) fn prepare(
-        mounted: &'a MountedFs,
+        mounted: &'a LiveFs,
         locked: &'a Exclusive<'a>,
         is_deleted_later: bool,
     ) -> Result<LostName<'a>, Error> {
@@ -58,7 +58,7 @@ impl<'a> LostName<'a> {
 
     /// As [`LostName::prepare`]; `heir` is an orphan that gets the name, and whose entry is removed in the same handle.
     pub(super) fn prepare_for(
-        mounted: &'a MountedFs,
+        mounted: &'a LiveFs,
         locked: &'a Exclusive<'a>,
         is_deleted_later: bool,
         heir: Option<(OrphanChange<'a>, &'a Arc<LiveInode>)>,
@@ -156,7 +156,7 @@ impl<'a> LostName<'a> {
 
 /// Dooms an inode after the step that took its last name, unless someone holds it and so dooms it later: that was done,
 /// whatever comes of this. What fails leaves an orphan, which whoever opens the file system next deletes.
-pub(super) fn reap_after(mounted: &MountedFs, ino: Ino) {
+pub(super) fn reap_after(mounted: &LiveFs, ino: Ino) {
     if mounted.get(ino).is_ok_and(|live| live.is_held_still()) {
         return;
     }
@@ -166,12 +166,12 @@ pub(super) fn reap_after(mounted: &MountedFs, ino: Ino) {
 }
 
 /// Takes a name of something other than a directory away.
-pub(crate) fn unlink(mounted: &MountedFs, parent: Ino, name: &[u8]) -> Result<(), Error> {
+pub(crate) fn unlink(mounted: &LiveFs, parent: Ino, name: &[u8]) -> Result<(), Error> {
     remove(mounted, parent, name, false)
 }
 
 /// Removes a directory that holds no names.
-pub(crate) fn rmdir(mounted: &MountedFs, parent: Ino, name: &[u8]) -> Result<(), Error> {
+pub(crate) fn rmdir(mounted: &LiveFs, parent: Ino, name: &[u8]) -> Result<(), Error> {
     match name {
         b"." => Err(Error::InvalidArgument),
         b".." => Err(Error::NotEmpty),
@@ -179,8 +179,7 @@ pub(crate) fn rmdir(mounted: &MountedFs, parent: Ino, name: &[u8]) -> Result<(),
     }
 }
 
-fn remove(mounted: &MountedFs, parent: Ino, name: &[u8], is_rmdir: bool) -> Result<(), Error> {
-    mounted.volume().writing()?;
+fn remove(mounted: &LiveFs, parent: Ino, name: &[u8], is_rmdir: bool) -> Result<(), Error> {
     reap::help(mounted);
     for _ in 0..lock::TRIES {
         let seen = dir::see(mounted, parent, name)?;
@@ -198,7 +197,7 @@ fn remove(mounted: &MountedFs, parent: Ino, name: &[u8], is_rmdir: bool) -> Resu
 /// Whether what was looked up without locks could be removed as what it is: `false` if the name stands for another
 /// inode by now.
 fn try_remove(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     (parent, name): (Ino, &[u8]),
     seen: &NameHint,
     ino: Ino,
@@ -241,7 +240,7 @@ fn try_remove(
     Ok(true)
 }
 
-fn verify_removable(mounted: &MountedFs, inode: &LoadedInode, is_rmdir: bool) -> Result<(), Error> {
+fn verify_removable(mounted: &LiveFs, inode: &LoadedInode, is_rmdir: bool) -> Result<(), Error> {
     let is_directory = lock::type_of(inode)? == FileType::Directory;
     match (is_rmdir, is_directory) {
         (false, true) => Err(Error::IsDirectory),

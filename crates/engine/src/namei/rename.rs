@@ -20,7 +20,7 @@ use super::lock::{self, Together};
 use super::remove::{self, LostName};
 use crate::dir::{self, DirDraft, FoundRecord, NameHint, PreparedNames};
 use crate::error::Error;
-use crate::icache::{LoadedInode, MountedFs};
+use crate::icache::{LiveFs, LoadedInode};
 use crate::limits;
 use crate::reap;
 
@@ -66,14 +66,12 @@ impl Found {
 
 /// Gives what is named `old` the name `new`. If a whiteout's user and group are given, a whiteout gets the old name.
 pub(crate) fn rename(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     old: NameIn<'_>,
     new: NameIn<'_>,
     flag: RenameFlag,
     whiteout: Option<(u32, u32)>,
 ) -> Result<(), Error> {
-    let volume = mounted.volume();
-    volume.writing()?;
     let is_dots = |name: &[u8]| name == b"." || name == b"..";
     let is_contradiction = flag == RenameFlag::Exchange && whiteout.is_some();
     if is_dots(old.name) || is_dots(new.name) || is_contradiction {
@@ -90,7 +88,7 @@ pub(crate) fn rename(
         let mut found = look_up(mounted, old, new)?;
         let moves = match found.is_across(old, new, flag) {
             true => {
-                let moves = volume.writing()?.renames.lock();
+                let moves = mounted.writing().renames.lock();
                 found = look_up(mounted, old, new)?;
                 Some(moves)
             }
@@ -107,7 +105,7 @@ pub(crate) fn rename(
     Err(Error::Busy)
 }
 
-fn look_up(mounted: &MountedFs, old: NameIn<'_>, new: NameIn<'_>) -> Result<Found, Error> {
+fn look_up(mounted: &LiveFs, old: NameIn<'_>, new: NameIn<'_>) -> Result<Found, Error> {
     let old = dir::see(mounted, old.directory, old.name)?;
     let moved = old.ino().ok_or(Error::NotFound)?;
     let seen = dir::see(mounted, new.directory, new.name)?;
@@ -130,7 +128,7 @@ fn look_up(mounted: &MountedFs, old: NameIn<'_>, new: NameIn<'_>) -> Result<Foun
 }
 
 /// Whether `above` is `ino` or a directory that it lies in. Nobody moves directories meanwhile.
-fn is_within(mounted: &MountedFs, ino: Ino, above: Ino) -> Result<bool, Error> {
+fn is_within(mounted: &LiveFs, ino: Ino, above: Ino) -> Result<bool, Error> {
     let mut here = ino;
     for _ in 0..limits::ANCESTORS {
         if here == above {
@@ -146,7 +144,7 @@ fn is_within(mounted: &MountedFs, ino: Ino, above: Ino) -> Result<bool, Error> {
 
 /// Refuses what would make a directory lie in itself.
 fn refuse_loops(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     old: NameIn<'_>,
     new: NameIn<'_>,
     found: &Found,
@@ -185,7 +183,7 @@ enum Tried {
 }
 
 /// One try, all locks of which are gone when it returns. The caller holds the rename lock if it is needed.
-fn try_rename(mounted: &MountedFs, asked: Asked<'_>, found: &Found) -> Result<Tried, Error> {
+fn try_rename(mounted: &LiveFs, asked: Asked<'_>, found: &Found) -> Result<Tried, Error> {
     let Asked { old, new, flag, .. } = asked;
     if flag == RenameFlag::Exchange && found.replaced.is_none() {
         return Err(Error::NotFound);
@@ -244,7 +242,7 @@ fn try_rename(mounted: &MountedFs, asked: Asked<'_>, found: &Found) -> Result<Tr
 
 /// A rename whose inodes are locked.
 struct Step<'a> {
-    mounted: &'a MountedFs,
+    mounted: &'a LiveFs,
     locked: &'a Together<'a>,
     old: NameIn<'a>,
     new: NameIn<'a>,

@@ -25,7 +25,7 @@ use crate::attr::MODIFIABLE;
 use crate::dir;
 use crate::error::Error;
 use crate::ialloc::{self, BLOCKS_AN_INODE, InodeNumber};
-use crate::icache::{Exclusive, LoadedInode, MountedFs};
+use crate::icache::{Exclusive, LiveFs, LoadedInode};
 use crate::reap::{self, Left};
 
 mod blocks;
@@ -42,7 +42,7 @@ use said::{Everything, Place, Said};
 ///
 /// # Errors
 /// `Corrupt` for records that contradict the file system; `Unsupported` for what can't be replayed; `NoSpace`, `Io`.
-pub(crate) fn replay(mounted: &MountedFs, area: &[u8], left: &Left<'_>) -> Result<(), Error> {
+pub(crate) fn replay(mounted: &LiveFs, area: &[u8], left: &Left<'_>) -> Result<(), Error> {
     let geometry = mounted.volume().geometry();
     let mut everything = Everything::read(area, geometry.block_size(), geometry.inode_size())?;
     for ino in everything.inodes.keys().chain(everything.runs.keys()) {
@@ -81,7 +81,7 @@ pub(crate) fn replay(mounted: &MountedFs, area: &[u8], left: &Left<'_>) -> Resul
 }
 
 /// Refuses numbers that no ordinary inode has.
-fn check(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
+fn check(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
     mounted.volume().check_ordinary(ino)?;
     match mounted.volume().geometry().group_of_ino(ino) {
         Some(_) => Ok(()),
@@ -101,7 +101,7 @@ fn changeable() -> Flags {
 }
 
 struct Replay<'a> {
-    mounted: &'a MountedFs,
+    mounted: &'a LiveFs,
     everything: &'a Everything,
     /// Inodes that wait to be deleted or cut, and stay.
     orphans: BTreeSet<Ino>,

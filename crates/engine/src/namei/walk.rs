@@ -16,7 +16,7 @@ use super::look_at;
 use crate::data;
 use crate::dir;
 use crate::error::Error;
-use crate::icache::{LoadedInode, MountedFs};
+use crate::icache::{LiveFs, LoadedInode, MountedFs};
 use crate::limits;
 use crate::reap;
 
@@ -157,7 +157,7 @@ impl Rest {
 /// `NotFound`, `NotDirectory`, `TooManyLinks`, `NameTooLong`; `Busy` if other threads keep changing the directories on
 /// the way; `Corrupt`, `Io`.
 pub(crate) fn walk(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     root: Ino,
     path: &[u8],
     intent: WalkIntent,
@@ -173,7 +173,7 @@ pub(crate) fn walk(
 
 /// One walk; `None` if a directory was deleted while the walk was in it.
 fn try_walk(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     root: Ino,
     path: &[u8],
     intent: WalkIntent,
@@ -216,7 +216,7 @@ fn try_walk(
     }
 }
 
-fn hold_root(mounted: &MountedFs, root: Ino) -> Result<WalkEnd, Error> {
+fn hold_root(mounted: &LiveFs, root: Ino) -> Result<WalkEnd, Error> {
     mounted.get(root)?.life.hold();
     Ok(WalkEnd {
         directory: None,
@@ -236,7 +236,7 @@ enum Finish {
 
 /// Looks at the last name, and holds what the walk ends at.
 fn finish(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     rest: &Rest,
     (name, intent, has_slash): (&[u8], WalkIntent, bool),
 ) -> Result<Finish, Error> {
@@ -290,7 +290,7 @@ fn finish(
 }
 
 /// An inode that the walk holds, and releases when this is dropped.
-struct Held<'a>(&'a MountedFs, Ino);
+struct Held<'a>(&'a LiveFs, Ino);
 
 impl Held<'_> {
     /// Keeps it held, for the caller to release.

@@ -12,7 +12,7 @@ use super::lists::Lists;
 use super::write::{apply, may_change};
 use super::{XattrFlag, place_in};
 use crate::error::Error;
-use crate::icache::{LoadedInode, MountedFs};
+use crate::icache::{LiveFs, LoadedInode};
 
 const SET_GID: u16 = 0o2000;
 const BITS: u16 = 0o7;
@@ -102,13 +102,12 @@ fn stored(lists: &Lists, index: u8) -> Result<Option<Vec<AclEntry>>, Error> {
 /// Sets (with a value in the form of system calls) or removes an ACL, and with an access ACL the permission bits.
 /// `drops_set_gid` says that set-group-ID goes, as it does for who is neither privileged nor in the group.
 pub(crate) fn set(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     ino: Ino,
     index: u8,
     value: Option<&[u8]>,
     drops_set_gid: bool,
 ) -> Result<(), Error> {
-    mounted.volume().writing()?;
     let entries = parse(value)?;
     let live = mounted.get(ino)?;
     let flags = {
@@ -171,7 +170,7 @@ fn parse(value: Option<&[u8]>) -> Result<Option<Vec<AclEntry>>, Error> {
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Io`.
 pub(crate) fn follow_mode(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     inode: &LoadedInode,
     mode: u16,
 ) -> Result<Option<Lists>, Error> {
@@ -196,7 +195,7 @@ pub(crate) fn follow_mode(
 /// # Errors
 /// `NoSpace` when they fit neither into the inode nor into a block; `Corrupt`, `Io`.
 pub(crate) fn inherit(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     parent: &LoadedInode,
     file_type: FileType,
     (mode, umask): (u16, u16),

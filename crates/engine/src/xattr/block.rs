@@ -13,7 +13,7 @@ use sync::MutexGuard;
 
 use super::{block_of, pin};
 use crate::error::Error;
-use crate::icache::{LoadedInode, MountedFs};
+use crate::icache::{LiveFs, LoadedInode};
 use crate::live::{Pin, Seal};
 use crate::mballoc::{BLOCKS_A_RUN, Freeing, TakenBlocks};
 use crate::sb::{AttributeBlocks, BlockPurpose, Kind};
@@ -24,7 +24,7 @@ const MAX_REFERENCES: u32 = 1024;
 /// A reference to a block of attributes that goes, prepared but for the lock: [`Release::lock`] comes before the
 /// handle, [`LockedRelease::apply`] under it.
 pub(crate) struct Release<'a> {
-    mounted: &'a MountedFs,
+    mounted: &'a LiveFs,
     /// Whose reference it is.
     ino: Ino,
     old: Option<(FsBlock, Pin)>,
@@ -44,10 +44,7 @@ impl<'a> Release<'a> {
     ///
     /// # Errors
     /// `Corrupt`, `Io`, `ReadOnly`.
-    pub(crate) fn prepare(
-        mounted: &'a MountedFs,
-        inode: &LoadedInode,
-    ) -> Result<Release<'a>, Error> {
+    pub(crate) fn prepare(mounted: &'a LiveFs, inode: &LoadedInode) -> Result<Release<'a>, Error> {
         let volume = mounted.volume();
         let (at, ino) = (block_of(volume, inode), inode.ino());
         if at.0 == 0 {
@@ -81,7 +78,7 @@ impl<'a> Release<'a> {
     /// Waits for the lock on such blocks, where there is one; before the handle, after all other locks.
     pub(crate) fn lock(self) -> Result<LockedRelease<'a>, Error> {
         let known = match self.old {
-            Some(_) => Some(self.mounted.volume().writing()?.attribute_blocks.lock()),
+            Some(_) => Some(self.mounted.writing().attribute_blocks.lock()),
             None => None,
         };
         Ok(LockedRelease {
@@ -164,7 +161,7 @@ impl<'a> BlockChange<'a> {
     /// # Errors
     /// As [`Release::prepare`]; but for `NoSpace`, which [`BlockChange::lock`] gives if a block is needed then.
     pub(super) fn prepare(
-        mounted: &'a MountedFs,
+        mounted: &'a LiveFs,
         ino: Ino,
         old: Option<&LoadedInode>,
         new: Option<Vec<u8>>,
@@ -180,7 +177,7 @@ impl<'a> BlockChange<'a> {
         if new.is_some()
             && let Some((at, pin)) = &old.old
         {
-            let mut known = mounted.volume().writing()?.attribute_blocks.lock();
+            let mut known = mounted.writing().attribute_blocks.lock();
             let bytes = pin.bytes();
             if xattr::references(&bytes) == 1 {
                 // From here on nobody finds it, so nobody shares it: it stays this inode's alone.
@@ -228,7 +225,7 @@ impl<'a> BlockChange<'a> {
     pub(super) fn lock(self) -> Result<LockedChange<'a>, Error> {
         let mounted = self.old.mounted;
         let volume = mounted.volume();
-        let known = volume.writing()?.attribute_blocks.lock();
+        let known = mounted.writing().attribute_blocks.lock();
         let Some(new) = self.new else {
             return Ok(LockedChange {
                 freeing: self.old.claim()?,

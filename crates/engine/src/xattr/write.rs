@@ -12,7 +12,7 @@ use ondisk::{Feature, FileType, Flags, Ino};
 use super::block::{BlockChange, LockedChange};
 use super::lists::Lists;
 use crate::error::Error;
-use crate::icache::{Exclusive, LoadedInode, MountedFs};
+use crate::icache::{Exclusive, LiveFs, LoadedInode};
 use crate::sb::LateFeature;
 
 /// The prefix that only files and directories have attributes of.
@@ -77,7 +77,7 @@ pub(super) fn may_change(inode: &LoadedInode) -> Result<(), Error> {
 
 /// Writes an inode's attributes in one step, changes the rest of it with `and`, and stamps its change.
 pub(crate) fn apply(
-    mounted: &MountedFs,
+    mounted: &LiveFs,
     locked: &Exclusive<'_>,
     lists: &Lists,
     and: impl FnOnce(&mut Inode),
@@ -99,7 +99,7 @@ pub(crate) fn apply(
 
 /// A change of an inode's attributes, prepared but for the lock on blocks of them.
 pub(crate) struct XattrChange<'a> {
-    mounted: &'a MountedFs,
+    mounted: &'a LiveFs,
     /// Needed where anything changes.
     feature: Option<&'a LateFeature>,
     area: Option<Vec<u8>>,
@@ -109,7 +109,7 @@ pub(crate) struct XattrChange<'a> {
 
 /// One that the next handle makes.
 pub(crate) struct LockedXattrs<'a> {
-    mounted: &'a MountedFs,
+    mounted: &'a LiveFs,
     feature: Option<&'a LateFeature>,
     area: Option<Vec<u8>>,
     block: Option<LockedChange<'a>>,
@@ -123,13 +123,13 @@ impl<'a> XattrChange<'a> {
     /// # Errors
     /// `Corrupt`, `Io`, `ReadOnly`, `Aborted`.
     pub(crate) fn prepare(
-        mounted: &'a MountedFs,
+        mounted: &'a LiveFs,
         ino: Ino,
         old: Option<&LoadedInode>,
         lists: &Lists,
     ) -> Result<XattrChange<'a>, Error> {
         let volume = mounted.volume();
-        let feature = &volume.writing()?.ext_attr;
+        let feature = &mounted.writing().ext_attr;
         let (in_inode, in_block) = lists.is_changed;
         let had_block = old.is_some_and(|inode| super::block_of(volume, inode).0 != 0);
         let block = match in_block {

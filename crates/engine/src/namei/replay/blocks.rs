@@ -16,7 +16,7 @@ use crate::data;
 use crate::error::Error;
 use crate::extent::{ExtentDraft, Mapping, Mappings};
 use crate::group::GroupRun;
-use crate::icache::{Exclusive, MountedFs};
+use crate::icache::{Exclusive, LiveFs};
 use crate::mballoc::{self, TakenBlocks};
 
 /// Pointers in an inode without extents that are those of its first blocks.
@@ -26,7 +26,7 @@ const ALL: std::ops::Range<u64> = 0..1 << 32;
 
 /// Takes away what records say of written blocks behind a file's end: nobody can read those, and no file system leaves
 /// any but fs-verity.
-pub(super) fn trim(mounted: &MountedFs, everything: &mut Everything) -> Result<(), Error> {
+pub(super) fn trim(mounted: &LiveFs, everything: &mut Everything) -> Result<(), Error> {
     let (volume, groups) = (mounted.volume(), mounted.groups());
     for (ino, runs) in &mut everything.runs {
         let number = volume.geometry().group_of_ino(*ino);
@@ -52,7 +52,7 @@ pub(super) fn trim(mounted: &MountedFs, everything: &mut Everything) -> Result<(
 }
 
 /// The blocks up to a file's end.
-fn blocks_of(mounted: &MountedFs, inode: &Inode) -> u64 {
+fn blocks_of(mounted: &LiveFs, inode: &Inode) -> u64 {
     let block_bytes = mounted.volume().geometry().block_size().bytes();
     inode.size_both_words().div_ceil(block_bytes as u64)
 }
