@@ -15,7 +15,8 @@ use lanefs_simulate::image::{self, PROFILES, Profile, WORKED_ON};
 use run::Tally;
 
 const USAGE: &str = "\
-usage: cargo xtask crash                  the part that CI runs
+usage: cargo xtask crash                  what CI runs, in two processes
+       cargo xtask crash --short NAME     one of the two: sequences, or work (all else)
        cargo xtask crash --full           all of it, in two processes; what was done at this commit is not done again
        cargo xtask crash --seeds A..B     random work of these seeds
        cargo xtask crash --singles        sequences of one
@@ -108,7 +109,8 @@ fn asked(words: &mut Vec<&str>, profile: Option<Profile>) -> Option<Result<Tally
     let one = profiles[0];
     let syncing = profile.unwrap_or(image::FAST);
     let result = match words.as_slice() {
-        [] => run::short(&profiles),
+        ["--short", "sequences"] => run::short_sequences(&profiles),
+        ["--short", "work"] => run::short_work(&profiles),
         ["--canaries"] => run::canaries(""),
         ["--canaries", name] => run::canaries(name),
         ["--seeds", seeds] => range(seeds).and_then(|seeds| run::seeds(&worked_on, seeds, true)),

@@ -127,11 +127,11 @@ const SHORT_REPLAYS: u64 = 16;
 const SHORT_HISTORIES: u64 = 400;
 const SHORT_STEPS: u64 = 40_000;
 
-/// The part that CI runs.
+/// The sequences that CI runs, on these kinds of images.
 ///
 /// # Errors
-/// What no image can be made for; the canaries that were not found.
-pub fn short(profiles: &[Profile]) -> Result<Tally, String> {
+/// As [`singles`].
+pub fn short_sequences(profiles: &[Profile]) -> Result<Tally, String> {
     let mut total = singles(profiles)?;
     for (index, profile) in (0..).zip(profiles) {
         // All of one kind of image that the full run has all of, a share of the others.
@@ -143,13 +143,21 @@ pub fn short(profiles: &[Profile]) -> Result<Tally, String> {
         total.join(&pairs(*profile, index..u64::MAX, every)?);
         total.join(&faults(*profile, index..u64::MAX, SHORT_FAULTS)?);
     }
-    total.join(&seeds(&WORKED_ON, 0..SHORT_SEEDS, false)?);
+    total.join(&triples(image::FAST, 0..SHORT_TRIPLES)?);
+    Ok(total)
+}
+
+/// All else that CI runs: random work, replays, histories, the walk, and the canaries.
+///
+/// # Errors
+/// As [`singles`].
+pub fn short_work(profiles: &[Profile]) -> Result<Tally, String> {
+    let mut total = seeds(&WORKED_ON, 0..SHORT_SEEDS, false)?;
     total.join(&fsyncs(image::FAST, 0..SHORT_FSYNCS, false)?);
     for (index, profile) in (0..).zip(profiles.iter().filter(|one| !one.has_fast_commits)) {
         let first = index * SHORT_FULL_FSYNCS;
         total.join(&fsyncs(*profile, first..first + SHORT_FULL_FSYNCS, false)?);
     }
-    total.join(&triples(image::FAST, 0..SHORT_TRIPLES)?);
     total.join(&replays(image::FAST, 0..SHORT_REPLAYS)?);
     total.join(&histories(0..SHORT_HISTORIES)?);
     total.join(&walk(profiles, SHORT_STEPS)?);
