@@ -52,7 +52,8 @@ fn check_in(place: &Path, case: &Case, mounts: bool) {
             e2fsck(&image);
         }
         Err(error) if mounts => panic!("{case}: {error}"),
-        Err(error) => testkit::skip(&format!("{case}: this kernel does not mount it: {error}")),
+        // Not the kernel's message: it has the image's random name, and equal reasons are counted together.
+        Err(_) => testkit::skip(&format!("this kernel does not mount {case}")),
     }
 }
 

@@ -74,6 +74,11 @@ const SUITES: &[Suite] = &[
         filters: &["crowded", "many_"],
     },
     Suite {
+        name: "long",
+        of: &["-p", "lanefs-cli", "--test", "it"],
+        filters: &["many_"],
+    },
+    Suite {
         name: "measure",
         of: &["-p", "lanefs-engine", "--test", "measuring"],
         filters: &["two_million", "seal_pauses"],

@@ -114,15 +114,26 @@ fn run(command: &str, image: &Path, folder: &Path) -> Result<Cost, String> {
     Ok(cost)
 }
 
-/// `LANEFS_MUTANTS` of each image of the corpus, from number `LANEFS_FIRST`, with each `LANEFS_EVERY`th command in
-/// turn; `LANEFS_BIN` is another program, `LANEFS_KEEP` where images that fail are kept.
+/// `LANEFS_MUTANTS` of each image of the corpus, from number `LANEFS_FIRST`, with a share of the commands in turn;
+/// `LANEFS_BIN` is another program, `LANEFS_KEEP` where images that fail are kept.
 #[test]
 fn commands_on_damaged_images_end_within_bounds_of_time_and_memory() {
+    run_on_damaged_images(13);
+}
+
+#[test]
+#[ignore = "minutes: cargo xtask suites long"]
+fn many_commands_on_damaged_images_end_within_bounds_of_time_and_memory() {
+    run_on_damaged_images(1);
+}
+
+/// As the tests above, with each `every`th command in turn unless `LANEFS_EVERY` is given.
+fn run_on_damaged_images(every: u64) {
     let (first, count) = (asked("LANEFS_FIRST", 1000), asked("LANEFS_MUTANTS", 1));
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("image");
     let mut most: BTreeMap<&str, Cost> = BTreeMap::new();
-    let every = usize::try_from(asked("LANEFS_EVERY", 5)).unwrap_or(1);
+    let every = usize::try_from(asked("LANEFS_EVERY", every)).unwrap_or(1);
     let (mut images, mut runs, mut failed) = (0, 0, Vec::new());
     for seed in seeds() {
         let structures = Structures::of(&PatchedBytes::new(seed.bytes.clone()));

@@ -294,13 +294,24 @@ fn a_superblock_that_nothing_can_be_read_with_is_still_printed() {
 
 #[test]
 fn any_bytes_end_in_words_or_an_error_not_in_a_panic() {
+    look_at_broken_bytes(2);
+}
+
+#[test]
+#[ignore = "minutes: cargo xtask suites long"]
+fn many_broken_bytes_end_in_words_or_an_error_not_in_a_panic() {
+    look_at_broken_bytes(12);
+}
+
+/// Runs the commands that look at an image on this number of broken copies of each kind of image.
+fn look_at_broken_bytes(copies: usize) {
     let Some(images) = Images::new() else { return };
     let mut random = testkit::Random::new(1);
     for (name, options) in PROFILES {
         let image = images.make(name, &[options, &["-O", "^metadata_csum"][..]].concat());
         let original = std::fs::read(&image).unwrap();
         let used = 2 << 20;
-        for _ in 0..8 {
+        for _ in 0..copies {
             let mut bytes = original[..used].to_vec();
             for _ in 0..1 + random.bits() % 40 {
                 // Half of the changes hit the superblock and the descriptors.

@@ -43,7 +43,7 @@ impl Image {
     /// Mounted by the kernel; `None`, and said so, if this kernel can't.
     pub fn mount(&self, options: &str) -> Option<KernelMount> {
         KernelMount::with(&self.path, options)
-            .inspect_err(|error| testkit::skip(&format!("this kernel can't mount it: {error}")))
+            .inspect_err(|_| testkit::skip("this kernel can't mount an image"))
             .ok()
     }
 
