@@ -25,6 +25,9 @@ use crate::icache::{LiveFs, LiveInode};
 use crate::sb::Synchronous;
 
 mod logged;
+mod replay;
+
+pub(crate) use replay::replay;
 
 /// What is to be durable.
 #[derive(Clone, Copy, PartialEq, Eq)]

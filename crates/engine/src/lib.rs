@@ -3,7 +3,7 @@
 //! ```text
 //! limits error freeze variants < live fast < sb < group < mballoc, ialloc, orphan < icache
 //!              < commit < step < take, corruption
-//!              < extent < xattr, dir, data < attr < reap < fsync < namei < mount < fs
+//!              < extent < xattr, dir, data < attr < reap < namei < fsync < mount < fs
 //! ```
 //!
 //! Each module may import only from those to its left. [`InodeFs`] is the face. What only reads works on an

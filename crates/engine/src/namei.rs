@@ -6,7 +6,6 @@ mod link;
 mod lock;
 mod remove;
 mod rename;
-mod replay;
 mod walk;
 
 use ondisk::Ino;
@@ -16,14 +15,16 @@ use crate::error::Error;
 use crate::icache::{LiveInode, LoadedInode, MountedFs};
 
 pub use create::NewInode;
-pub(crate) use create::{NewContent, create, create_unnamed};
+pub(crate) use create::{FirstBlock, NewContent, create, create_unnamed, first_block};
 pub(crate) use install::install;
 pub(crate) use link::link;
 use lock::TRIES;
+pub(crate) use lock::{
+    LINKS_MAX, add_subdirectory, drop_subdirectory, stamp_names, verify_new_name,
+};
 pub(crate) use remove::{rmdir, unlink};
 pub use rename::RenameFlag;
 pub(crate) use rename::rename;
-pub(crate) use replay::replay;
 pub use walk::{WalkEnd, WalkIntent};
 pub(crate) use walk::{resolve, walk};
 

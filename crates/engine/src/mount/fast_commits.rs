@@ -15,9 +15,9 @@ use sync::Arc;
 
 use super::{MountOptions, Use, journal_map, raise};
 use crate::error::Error;
+use crate::fsync;
 use crate::icache::MountedFs;
 use crate::limits;
-use crate::namei;
 use crate::reap::Left;
 use crate::sb::{self, Clock, OpenVolume};
 
@@ -25,7 +25,7 @@ use crate::sb::{self, Clock, OpenVolume};
 /// write to it.
 ///
 /// # Errors
-/// As [`namei::replay`]; when lanefs can only read such an image.
+/// As [`fsync::replay`]; when lanefs can only read such an image.
 pub(super) fn tried(
     view: Arc<dyn BlockDevice>,
     area: &[u8],
@@ -39,7 +39,7 @@ pub(super) fn tried(
 /// As [`tried`], for a reader: also on an image of a kind that lanefs only reads.
 ///
 /// # Errors
-/// As [`namei::replay`], in [`Error::FastCommits`]; `Io` as it is.
+/// As [`fsync::replay`], in [`Error::FastCommits`]; `Io` as it is.
 pub(super) fn shown(
     view: Arc<dyn BlockDevice>,
     area: &[u8],
@@ -82,7 +82,7 @@ fn replayed(
         first: raised.first_orphan,
         slots: &raised.in_slots,
     };
-    namei::replay(&raised.mounted, area, &left)?;
+    fsync::replay(&raised.mounted, area, &left)?;
     raised.mounted.sync_all()?;
     Ok(scratch)
 }

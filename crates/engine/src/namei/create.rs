@@ -89,7 +89,7 @@ impl NewContent<'_> {
 }
 
 /// The block that a new inode begins with, and what is in it.
-pub(super) struct FirstBlock<'a> {
+pub(crate) struct FirstBlock<'a> {
     blocks: TakenBlocks<'a>,
     /// For a directory; a link's target is on the device already.
     contents: Option<(Pin, Seal, Arc<Block>)>,
@@ -97,12 +97,12 @@ pub(super) struct FirstBlock<'a> {
 
 impl FirstBlock<'_> {
     /// Blocks of the handle that it uses.
-    pub(super) fn blocks(&self) -> u32 {
+    pub(crate) fn blocks(&self) -> u32 {
         BLOCKS_A_RUN + u32::from(self.contents.is_some())
     }
 
     /// The block is in use from the handle's epoch on.
-    pub(super) fn apply(self, handle: &Handle<'_>) {
+    pub(crate) fn apply(self, handle: &Handle<'_>) {
         if let Some((pin, seal, bytes)) = self.contents {
             pin.replace(handle, seal, bytes);
         }
@@ -499,7 +499,7 @@ fn generation(mounted: &LiveFs, own: &LiveInode, now: Timestamp) -> Result<Gener
 }
 
 /// Takes and fills the block that a directory or a long symbolic link begins with, and maps it in the record.
-pub(super) fn first_block<'a>(
+pub(crate) fn first_block<'a>(
     mounted: &'a LiveFs,
     ino: Ino,
     parent: Ino,

@@ -12,7 +12,7 @@ use crate::icache::{Exclusive, LiveInode, LoadedInode, MountedFs};
 /// How often an operation begins anew because others changed the names meanwhile.
 pub(crate) const TRIES: usize = 1000;
 /// Names that an inode may have, and subdirectories of a directory without an index, the parent's entries included.
-pub(super) const LINKS_MAX: u16 = 65_000;
+pub(crate) const LINKS_MAX: u16 = 65_000;
 
 /// The inodes with these numbers, each once, in the order in which they are locked.
 pub(super) fn load(mounted: &MountedFs, inos: &[Ino]) -> Result<Vec<Arc<LiveInode>>, Error> {
@@ -43,7 +43,7 @@ impl<'a> Together<'a> {
 }
 
 /// Refuses what can't become a name.
-pub(super) fn verify_new_name(name: &[u8]) -> Result<(), Error> {
+pub(crate) fn verify_new_name(name: &[u8]) -> Result<(), Error> {
     if name.len() > NAME_MAX {
         Err(Error::NameTooLong)
     } else if dirent::is_dots(name) {
@@ -98,7 +98,7 @@ pub(super) fn may_add_link(inode: &LoadedInode) -> Result<(), Error> {
 }
 
 /// A directory's links when it gets a subdirectory: 1 once there are more than can be counted.
-pub(super) fn add_subdirectory(inode: &mut Inode) {
+pub(crate) fn add_subdirectory(inode: &mut Inode) {
     let links = match inode.links_count() {
         links @ 2..LINKS_MAX => links + 1,
         _ => 1,
@@ -107,14 +107,14 @@ pub(super) fn add_subdirectory(inode: &mut Inode) {
 }
 
 /// A directory's links when it loses a subdirectory: 1 stays, for it does not count.
-pub(super) fn drop_subdirectory(inode: &mut Inode) {
+pub(crate) fn drop_subdirectory(inode: &mut Inode) {
     if inode.links_count() > 2 {
         inode.set_links_count(inode.links_count() - 1);
     }
 }
 
 /// The names in a directory changed.
-pub(super) fn stamp_names(inode: &mut Inode, now: Timestamp) {
+pub(crate) fn stamp_names(inode: &mut Inode, now: Timestamp) {
     inode.set_mtime(now);
     inode.stamp(now);
 }

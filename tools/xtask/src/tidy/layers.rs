@@ -74,8 +74,8 @@ const ENGINE: &[&[&str]] = &[
     &["xattr", "dir", "data"],
     &["attr"],
     &["reap"],
-    &["fsync"],
     &["namei"],
+    &["fsync"],
     &["mount"],
     &["fs"],
 ];

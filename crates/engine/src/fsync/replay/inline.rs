@@ -11,10 +11,11 @@ use ondisk::xattr::{self, ListPlace, XattrEntry};
 use ondisk::{Feature, FileType, Flags, Ino};
 
 use super::said::Said;
-use super::{NewContent, Replay, bad_name, create};
+use super::{Replay, bad_name};
 use crate::dir::{self, DirListing};
 use crate::error::Error;
 use crate::icache::{Exclusive, LoadedInode};
+use crate::namei::{self, NewContent};
 
 impl Replay<'_> {
     /// Whether a record is that of a file whose contents are in its inode.
@@ -102,14 +103,14 @@ impl Replay<'_> {
             Flags(0)
         };
         become_empty(&mut record, form);
-        let first = create::first_block(
+        let first = namei::first_block(
             self.mounted,
             ino,
             parent,
             NewContent::Directory,
             &mut record,
         )?;
-        let blocks = first.as_ref().map_or(0, create::FirstBlock::blocks);
+        let blocks = first.as_ref().map_or(0, namei::FirstBlock::blocks);
         let credits = self.mounted.reserve(1 + blocks, 0)?;
         let handle = self.mounted.begin(credits)?;
         if let Some(first) = first {

@@ -19,13 +19,12 @@ use ondisk::extent::{self, ExtentEntries};
 use ondisk::inode::Inode;
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site};
 
-use super::create::{self, NewContent};
-use super::lock;
 use crate::attr::MODIFIABLE;
 use crate::dir;
 use crate::error::Error;
 use crate::ialloc::{self, BLOCKS_AN_INODE, InodeNumber};
 use crate::icache::{Exclusive, LiveFs, LoadedInode};
+use crate::namei::{self, NewContent};
 use crate::reap::{self, Left};
 
 mod blocks;
@@ -51,7 +50,7 @@ pub(crate) fn replay(mounted: &LiveFs, area: &[u8], left: &Left<'_>) -> Result<(
     for ((parent, name), ino) in &everything.names {
         check(mounted, *parent)?;
         ino.map_or(Ok(()), |ino| check(mounted, ino))?;
-        lock::verify_new_name(name).map_err(|_| bad_name(*parent))?;
+        namei::verify_new_name(name).map_err(|_| bad_name(*parent))?;
     }
     blocks::trim(mounted, &mut everything)?;
     let mut replay = Replay {
@@ -271,8 +270,8 @@ impl<'a> Replay<'a> {
                 _ => NewContent::Empty,
             };
             let parent = parents.get(&ino).copied().unwrap_or(Ino::ROOT);
-            let first = create::first_block(self.mounted, ino, parent, content, &mut record)?;
-            let blocks = first.as_ref().map_or(0, create::FirstBlock::blocks);
+            let first = namei::first_block(self.mounted, ino, parent, content, &mut record)?;
+            let blocks = first.as_ref().map_or(0, namei::FirstBlock::blocks);
             let credits = self.mounted.reserve(1 + BLOCKS_AN_INODE + blocks, 0)?;
             let handle = self.mounted.begin(credits)?;
             number.apply(&handle, live.of_ialloc());
@@ -344,10 +343,10 @@ impl<'a> Replay<'a> {
         let handle = self.mounted.begin(credits)?;
         names.apply(&handle);
         above.change(&handle, |inode| {
-            lock::stamp_names(inode, now);
+            namei::stamp_names(inode, now);
             match subdirectories {
-                1 => lock::add_subdirectory(inode),
-                -1 => lock::drop_subdirectory(inode),
+                1 => namei::add_subdirectory(inode),
+                -1 => namei::drop_subdirectory(inode),
                 _ => {}
             }
         });

@@ -10,14 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ondisk::{Corrupt, FileType, FsBlock, Ino, Site};
 
+use super::Replay;
 use super::said::{self, Said};
-use super::{Replay, lock};
 use crate::dir::DirListing;
 use crate::error::Error;
 use crate::extent::{self, ExtentDraft};
 use crate::icache::Exclusive;
 use crate::limits;
 use crate::mballoc;
+use crate::namei;
 
 impl Replay<'_> {
     /// Marks blocks in use that inodes of the log have. One whose map can't be read is left as it is, for nobody can
@@ -197,7 +198,7 @@ impl Replay<'_> {
         let ours = self.links_of(&now);
         if now.is(FileType::Directory) {
             let links = u16::try_from(found.saturating_add(2)).ok();
-            let links = links.filter(|links| *links <= lock::LINKS_MAX);
+            let links = links.filter(|links| *links <= namei::LINKS_MAX);
             return Ok(links.unwrap_or(ours));
         }
         if self.fresh.contains(&ino) && found > u32::from(ours) {
