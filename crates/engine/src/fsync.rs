@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::icache::{LiveFs, LiveInode};
 use crate::sb::Synchronous;
 
+pub(crate) mod log;
 mod logged;
 mod replay;
 

@@ -14,7 +14,7 @@ use sync::clock::Duration;
 use sync::{Arc, Lanes, Mutex, OnceLock, Rank};
 
 use crate::error::Error;
-use crate::fast::FastLog;
+use crate::fsync::log::FastLog;
 use crate::group::{DescriptorInodes, Groups};
 use crate::ialloc::Ialloc;
 use crate::mballoc::{Goals, Preallocations};

@@ -1,7 +1,7 @@
 //! The mounted ext4 file system: from a device to inodes, their data, names and attributes.
 //!
 //! ```text
-//! limits error freeze variants < live fast < sb < group < mballoc, ialloc, orphan < icache
+//! limits error freeze variants < live, fsync::log < sb < group < mballoc, ialloc, orphan < icache
 //!              < commit < step < take, corruption
 //!              < extent < xattr, dir, data < attr < reap < namei < fsync < mount < fs
 //! ```
@@ -23,7 +23,6 @@ mod data;
 mod dir;
 mod error;
 mod extent;
-mod fast;
 mod freeze;
 mod fs;
 mod fsync;

@@ -14,8 +14,8 @@ use ondisk::{
 use sync::{Arc, Mutex, Rank};
 
 use crate::error::Error;
-use crate::fast::FastLog;
 use crate::freeze::Gate;
+use crate::fsync::log::FastLog;
 use crate::live::{Live, Pin, Seal};
 use crate::variants::Variants;
 

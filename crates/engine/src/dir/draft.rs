@@ -24,7 +24,7 @@ use super::list::DirListing;
 use super::search::{FoundRecord, NameHint};
 use crate::error::Error;
 use crate::extent::{self, MapChange};
-use crate::fast::Placed;
+use crate::fsync::log::Placed;
 use crate::icache::{Exclusive, LiveFs, LoadedInode};
 use crate::limits;
 use crate::live::{Pin, Seal};

@@ -22,7 +22,7 @@ use sync::Arc;
 use super::SyncScope;
 use crate::error::Error;
 use crate::extent::Mappings;
-use crate::fast::{
+use crate::fsync::log::{
     BlockRanges, Cost, EpochChanges, FastLog, JournalArea, RunningLog, UnloggedNames,
 };
 use crate::icache::{Exclusive, LiveFs, LiveInode, LoadedInode};

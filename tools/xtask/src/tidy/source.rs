@@ -78,6 +78,17 @@ impl RustFile {
         Some(first.strip_suffix(".rs").unwrap_or(first))
     }
 
+    /// The module and the part of it that the file is or lies in: `a::b` for `a/b.rs` and `a/b/c.rs`.
+    pub fn part(&self) -> Option<String> {
+        let (_, inside) = self.path.split_once("/src/")?;
+        let (module, rest) = inside.split_once('/')?;
+        let part = rest.split('/').next()?;
+        Some(format!(
+            "{module}::{}",
+            part.strip_suffix(".rs").unwrap_or(part)
+        ))
+    }
+
     /// The code of all lines that belong to no test, with their numbers from 1.
     pub fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         (1..)
