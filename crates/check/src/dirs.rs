@@ -9,7 +9,7 @@ use crate::ahead;
 use crate::htree::{Index, Leaf, Reported};
 use crate::inodes::{self, Directory};
 use crate::limits;
-use crate::map::Run;
+use crate::map::MapRun;
 use crate::names::{BlockNames, DirectoryKeys, Keys, Repeated};
 use crate::problem::Code;
 use crate::report::Problem;
@@ -186,7 +186,7 @@ impl Reader<'_> {
     }
 
     /// The pieces of the directory: runs of at most [`PIECE`] blocks. Reports holes.
-    fn pieces(&self) -> Vec<Run> {
+    fn pieces(&self) -> Vec<MapRun> {
         let mut pieces = Vec::new();
         let mut next = 0;
         for run in self.node.directory.runs.iter() {
@@ -197,7 +197,7 @@ impl Reader<'_> {
                     .found(self.problem(Code::DirectoryHole).lblk(lblk));
             }
             for at in (0..run.len).step_by(PIECE as usize) {
-                pieces.push(Run {
+                pieces.push(MapRun {
                     lblk: run.lblk + at,
                     pblk: run.pblk + at,
                     len: PIECE.min(run.len - at),
@@ -294,7 +294,7 @@ impl Reader<'_> {
 
     /// The block of the device that holds a block of the directory.
     pub fn place(&self, lblk: u64) -> Option<u64> {
-        let runs: &[Run] = &self.node.directory.runs;
+        let runs: &[MapRun] = &self.node.directory.runs;
         let at = runs.partition_point(|run| run.lblk + run.len <= lblk);
         let run = runs.get(at).filter(|run| run.lblk <= lblk)?;
         Some(run.pblk + (lblk - run.lblk))
@@ -316,7 +316,7 @@ impl Reader<'_> {
     /// Reads and checks a piece; `names` takes the names of each block that may stand in another one too.
     fn piece(
         &self,
-        piece: Run,
+        piece: MapRun,
         index: Option<&Index>,
         scratch: &mut Scratch,
         mut names: impl FnMut(&BlockNames),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use ondisk::{Ino, extent};
 
-use crate::map::{Run, Sink, word16, word32};
+use crate::map::{MapRun, Sink, word16, word32};
 use crate::problem::Code;
 use crate::report::Problem;
 use crate::volume::Volume;
@@ -124,7 +124,7 @@ impl ExtentWalk<'_> {
         if self.is_directory && extent.is_unwritten() {
             sink.problem(at_lblk(Code::ExtentUnwrittenDirectory));
         }
-        sink.run(Run {
+        sink.run(MapRun {
             lblk,
             pblk: extent.start().0,
             len,

@@ -2,7 +2,7 @@
 
 use ondisk::Ino;
 
-use crate::map::{Run, Sink, word32};
+use crate::map::{MapRun, Sink, word32};
 use crate::problem::Code;
 use crate::report::Problem;
 use crate::volume::Volume;
@@ -19,7 +19,7 @@ struct Frame {
 
 /// Joins pointers that follow each other into runs.
 struct Runs<'a> {
-    run: Option<Run>,
+    run: Option<MapRun>,
     sink: &'a mut dyn Sink,
 }
 
@@ -33,7 +33,7 @@ impl Runs<'_> {
             return;
         }
         self.flush();
-        self.run = Some(Run {
+        self.run = Some(MapRun {
             lblk,
             pblk,
             len: 1,

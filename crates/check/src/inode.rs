@@ -5,7 +5,7 @@ use crate::indirect;
 use crate::inodes::{Collected, Directory, has_map};
 use crate::limits;
 use crate::lookalike;
-use crate::map::{Run, Sink, word16, word32};
+use crate::map::{MapRun, Sink, word16, word32};
 use crate::policies::EncryptionContext;
 use crate::problem::Code;
 use crate::quota;
@@ -65,7 +65,7 @@ struct FileMap<'a> {
     /// Part of the map was not read, so sums say nothing.
     is_partial: bool,
     illegal: usize,
-    runs: Vec<Run>,
+    runs: Vec<MapRun>,
     with_indices: bool,
     /// The inode was checked already: only its blocks are claimed, in another window.
     is_again: bool,
@@ -112,7 +112,7 @@ impl FileMap<'_> {
 }
 
 impl Sink for FileMap<'_> {
-    fn run(&mut self, run: Run) {
+    fn run(&mut self, run: MapRun) {
         if self
             .previous
             .is_some_and(|previous| previous + 1 != run.pblk)
@@ -522,7 +522,7 @@ impl InodeCheck<'_> {
         true
     }
 
-    fn collect(&self, runs: Vec<Run>) {
+    fn collect(&self, runs: Vec<MapRun>) {
         self.collected.directories.borrow_mut().push(Directory {
             ino: self.ino,
             flags: self.inode.flags(),

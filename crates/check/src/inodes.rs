@@ -10,7 +10,7 @@ use sync::{Mutex, Rank};
 use crate::inode;
 use crate::limits;
 use crate::lookalike;
-use crate::map::Run;
+use crate::map::MapRun;
 use crate::problem::Code;
 use crate::quota;
 use crate::report::Problem;
@@ -30,12 +30,12 @@ pub struct Directory {
 /// The runs of a directory, in order. Most directories have one, which then takes no memory of its own.
 #[derive(Clone, Debug)]
 pub enum Runs {
-    One(Run),
-    Other(Box<[Run]>),
+    One(MapRun),
+    Other(Box<[MapRun]>),
 }
 
-impl From<Vec<Run>> for Runs {
-    fn from(runs: Vec<Run>) -> Runs {
+impl From<Vec<MapRun>> for Runs {
+    fn from(runs: Vec<MapRun>) -> Runs {
         match runs[..] {
             [run] => Runs::One(run),
             _ => Runs::Other(runs.into()),
@@ -44,9 +44,9 @@ impl From<Vec<Run>> for Runs {
 }
 
 impl Deref for Runs {
-    type Target = [Run];
+    type Target = [MapRun];
 
-    fn deref(&self) -> &[Run] {
+    fn deref(&self) -> &[MapRun] {
         match self {
             Runs::One(run) => std::slice::from_ref(run),
             Runs::Other(runs) => runs,
@@ -290,7 +290,7 @@ impl Owner<'_> {
 }
 
 impl crate::map::Sink for Owner<'_> {
-    fn run(&mut self, run: Run) {
+    fn run(&mut self, run: MapRun) {
         self.look(run.pblk, run.len);
     }
 

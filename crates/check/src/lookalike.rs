@@ -79,7 +79,7 @@ fn first_block(volume: &Volume<'_>, ino: Ino, inode: &Inode) -> Option<u64> {
 struct First(Option<u64>);
 
 impl crate::map::Sink for First {
-    fn run(&mut self, run: crate::map::Run) {
+    fn run(&mut self, run: crate::map::MapRun) {
         if run.lblk == 0 {
             self.0 = Some(run.pblk);
         }

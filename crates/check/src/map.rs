@@ -4,7 +4,7 @@ use crate::report::Problem;
 
 /// Blocks of a file that lie side by side on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
+pub struct MapRun {
     pub lblk: u64,
     pub pblk: u64,
     pub len: u64,
@@ -14,7 +14,7 @@ pub struct Run {
 /// What takes a map's parts as they are read, in the order of the file.
 pub trait Sink {
     /// Blocks of the file, which exist on the device.
-    fn run(&mut self, run: Run);
+    fn run(&mut self, run: MapRun);
     /// A block of the map itself, which exists on the device. False: it is not entered.
     fn node(&mut self, block: u64) -> bool;
     /// Something is wrong with the map.

@@ -7,7 +7,7 @@ use ondisk::quota::{self, QuotaHeader, QuotaRecord};
 use ondisk::{Feature, Ino, Inode};
 
 use crate::limits;
-use crate::map::Run;
+use crate::map::MapRun;
 use crate::problem::Code;
 use crate::report::Problem;
 use crate::special;
@@ -130,7 +130,7 @@ fn usage_of(record: &QuotaRecord) -> IdUsage {
 struct File<'a> {
     volume: &'a Volume<'a>,
     inode: &'a Inode,
-    runs: &'a [Run],
+    runs: &'a [MapRun],
 }
 
 impl File<'_> {

@@ -8,7 +8,7 @@ use ondisk::{Feature, FileType, FsBlock, Ino, Inode, Site, orphan_file};
 
 use crate::extents;
 use crate::inode;
-use crate::map::{Run, Sink, word32};
+use crate::map::{MapRun, Sink, word32};
 use crate::problem::Code;
 use crate::report::Problem;
 use crate::volume::Volume;
@@ -27,10 +27,10 @@ pub fn is_special(volume: &Volume<'_>, ino: Ino) -> bool {
 }
 
 /// Collects the blocks of a file in order.
-struct Blocks(Vec<Run>);
+struct Blocks(Vec<MapRun>);
 
 impl Sink for Blocks {
-    fn run(&mut self, run: Run) {
+    fn run(&mut self, run: MapRun) {
         self.0.push(run);
     }
 
@@ -42,7 +42,7 @@ impl Sink for Blocks {
 }
 
 /// A regular file in use with its blocks in order.
-pub fn file(volume: &Volume<'_>, ino: Ino) -> Option<(Inode, Vec<Run>)> {
+pub fn file(volume: &Volume<'_>, ino: Ino) -> Option<(Inode, Vec<MapRun>)> {
     let inode = Inode::parse(&volume.slot(ino)?).ok()?;
     let mut blocks = Blocks(Vec::new());
     if inode.file_type() != Some(FileType::Regular) || inode.links_count() == 0 {

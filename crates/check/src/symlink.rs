@@ -3,7 +3,7 @@
 use ondisk::{Flags, Ino, Inode};
 
 use crate::inode::{is_fast_symlink, walk};
-use crate::map::{Run, Sink, word16};
+use crate::map::{MapRun, Sink, word16};
 use crate::report::Problem;
 use crate::volume::Volume;
 
@@ -59,7 +59,7 @@ impl Target {
 }
 
 impl Sink for Target {
-    fn run(&mut self, run: Run) {
+    fn run(&mut self, run: MapRun) {
         self.has_others |= self.first.is_some() || run.lblk != 0 || run.len != 1;
         self.first = Some(run.pblk);
     }

@@ -661,7 +661,7 @@ pub fn new_inode(edit: &mut Edit<'_, '_>, ino: Ino, parent: Ino, old: &Inode) ->
     let seed = edit.seed(ino, &inode);
     let bytes = packed_block(edit, form(edit, &inode), Some((ino, parent)), &[], seed)?;
     edit.set_block(block, bytes);
-    let run = crate::map::Run {
+    let run = crate::map::MapRun {
         lblk: 0,
         pblk: block,
         len: 1,

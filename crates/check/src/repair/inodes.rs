@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use ondisk::inode::BASE_SIZE;
 use ondisk::{Feature, FileType, Flags, Ino, Inode, dirent, inode};
 
-use crate::map::{Run, word16, word32};
+use crate::map::{MapRun, word16, word32};
 use crate::problem::Code;
 use crate::repair::edit::Edit;
 use crate::repair::{attributes, map};
@@ -365,7 +365,7 @@ fn mend_symlink(edit: &mut Edit<'_, '_>, ino: Ino, inode: &mut Inode) -> bool {
         area.fill(0);
         area[..len].copy_from_slice(&target[..len]);
     } else if let Some(pblk) = block {
-        let run = Run {
+        let run = MapRun {
             lblk: 0,
             pblk,
             len: 1,

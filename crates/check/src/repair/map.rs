@@ -11,7 +11,7 @@ use ondisk::indirect::{self, PointerPath};
 use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode, LBlock};
 
 use crate::extents::is_header;
-use crate::map::{Run, word16, word32};
+use crate::map::{MapRun, word16, word32};
 use crate::repair::edit::Edit;
 
 const ENTRY: usize = 12;
@@ -20,7 +20,7 @@ const ENTRY: usize = 12;
 #[derive(Default)]
 pub struct FileMap {
     /// In the order of the file.
-    pub runs: Vec<Run>,
+    pub runs: Vec<MapRun>,
     /// Blocks of the map itself.
     pub nodes: Vec<u64>,
     /// Something was left out or set right, so the map must be written anew.
@@ -28,7 +28,7 @@ pub struct FileMap {
 }
 
 impl FileMap {
-    fn push(&mut self, run: Run) {
+    fn push(&mut self, run: MapRun) {
         if let Some(last) = self.runs.last_mut()
             && last.lblk + last.len == run.lblk
             && last.pblk + last.len == run.pblk
@@ -100,7 +100,7 @@ fn read_extents(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode, map: &mut FileMap)
     }
     let seed = edit.seed(ino, inode);
     let mut met = HashSet::new();
-    let mut found: Vec<Run> = Vec::new();
+    let mut found: Vec<MapRun> = Vec::new();
     let mut stack = vec![Frame {
         bytes: root,
         next: 0,
@@ -130,7 +130,7 @@ fn read_extents(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode, map: &mut FileMap)
     map.is_damaged |= kept != found;
     for run in kept {
         map.is_damaged |= run.unwritten && is_directory;
-        map.push(Run {
+        map.push(MapRun {
             unwritten: run.unwritten && !is_directory,
             ..run
         });
@@ -140,7 +140,7 @@ fn read_extents(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode, map: &mut FileMap)
 
 /// The entries of the sequence with the most blocks among those whose logical blocks ascend, each cut where the next
 /// one begins: one wrong number costs one entry.
-fn in_order(found: &[Run]) -> Vec<Run> {
+fn in_order(found: &[MapRun]) -> Vec<MapRun> {
     // For each end, the blocks of the best sequence and the index of its last entry. Blocks ascend with the ends.
     let mut best: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
     let mut before: Vec<Option<usize>> = Vec::new();
@@ -159,7 +159,7 @@ fn in_order(found: &[Run]) -> Vec<Run> {
         }
         best.insert(run.lblk, (blocks, index));
     }
-    let mut kept: Vec<Run> = Vec::new();
+    let mut kept: Vec<MapRun> = Vec::new();
     let mut next = best.last_key_value().map(|(_, it)| it.1);
     while let Some(index) = next {
         let mut run = found[index];
@@ -174,7 +174,7 @@ fn in_order(found: &[Run]) -> Vec<Run> {
 }
 
 /// The run of an extent, if its blocks exist.
-fn leaf(edit: &Edit<'_, '_>, frame: &mut Frame, at: usize, map: &mut FileMap) -> Option<Run> {
+fn leaf(edit: &Edit<'_, '_>, frame: &mut Frame, at: usize, map: &mut FileMap) -> Option<MapRun> {
     let raw = frame.bytes.get(at..at + ENTRY)?;
     let extent = Extent::from_bytes(raw.try_into().ok()?);
     let (lblk, len) = (u64::from(extent.block()), u64::from(extent.len()));
@@ -183,7 +183,7 @@ fn leaf(edit: &Edit<'_, '_>, frame: &mut Frame, at: usize, map: &mut FileMap) ->
     }
     map.is_damaged |= lblk < frame.floor || lblk + len > frame.end;
     frame.floor = lblk + len;
-    Some(Run {
+    Some(MapRun {
         lblk,
         pblk: extent.start().0,
         len,
@@ -251,7 +251,7 @@ fn read_pointers(edit: &Edit<'_, '_>, inode: &Inode, map: &mut FileMap) -> Optio
                 continue;
             }
             if levels == 0 {
-                map.push(Run {
+                map.push(MapRun {
                     lblk,
                     pblk: pointer,
                     len: 1,
@@ -300,7 +300,7 @@ pub fn write(
     edit: &mut Edit<'_, '_>,
     ino: Ino,
     inode: &mut Inode,
-    runs: Vec<Run>,
+    runs: Vec<MapRun>,
 ) -> Option<FileMap> {
     let mut map = FileMap::default();
     for run in runs {

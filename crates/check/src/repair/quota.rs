@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ondisk::quota::{self, QuotaHeader, QuotaKind, QuotaRecord};
 use ondisk::{Feature, FileType, Flags, Ino, Inode};
 
-use crate::map::Run;
+use crate::map::MapRun;
 use crate::repair::edit::Edit;
 use crate::repair::map::{self, FileMap};
 use crate::run::Facts;
@@ -234,7 +234,7 @@ fn write_file(edit: &mut Edit<'_, '_>, ino: Ino, old: &FileMap, bytes: &[u8]) ->
         let mut block = chunk.to_vec();
         block.resize(size.bytes(), 0);
         edit.set_block(places[lblk], block);
-        runs.push(Run {
+        runs.push(MapRun {
             lblk: lblk as u64,
             pblk: places[lblk],
             len: 1,

@@ -6,7 +6,7 @@ use ondisk::dirhash::{self, HashVersion, NameHash};
 use ondisk::htree::{self, Kind, LEVELS_MAX, LEVELS_MAX_LARGE, Root};
 use ondisk::{Feature, Flags, Ino, LBlock, inode};
 
-use crate::map::Run;
+use crate::map::MapRun;
 use crate::repair::attributes;
 use crate::repair::directory::{ParsedDirectory, Record, packed_block};
 use crate::repair::edit::Edit;
@@ -58,7 +58,7 @@ pub fn write(
             None => edit.new_block()?,
         };
         edit.set_block(pblk, bytes);
-        runs.push(Run {
+        runs.push(MapRun {
             lblk: lblk as u64,
             pblk,
             len: 1,

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use ondisk::{FileType, FsBlock, Ino, Inode};
 
-use crate::map::Run;
+use crate::map::MapRun;
 use crate::problem::Code;
 use crate::repair::edit::Edit;
 use crate::repair::map::{self, FileMap};
@@ -134,7 +134,7 @@ impl Claimants<'_> {
         ino: Ino,
         inode: &mut Inode,
         old: &FileMap,
-        runs: Vec<Run>,
+        runs: Vec<MapRun>,
     ) -> Option<FileMap> {
         let nodes = old.nodes.iter().copied();
         let own = nodes.filter(|node| !self.is_shared(*node, 1));
@@ -164,7 +164,7 @@ impl Claimants<'_> {
                 }
                 let logical = lblk >> edit.geometry.cluster_ratio_bits();
                 self.may_keep(edit, pblk, Owner::File(Ino::BAD.0, logical));
-                runs.push(Run {
+                runs.push(MapRun {
                     lblk,
                     pblk,
                     len: 1,
@@ -200,7 +200,7 @@ impl Claimants<'_> {
 
     /// The logical clusters of a file that need clusters of their own: those with a block that is another's, one that
     /// is not in its place in its cluster, or blocks in two clusters. None once the round's budget is used up.
-    fn moved(&mut self, edit: &Edit<'_, '_>, ino: Ino, runs: &[Run]) -> Option<HashSet<u64>> {
+    fn moved(&mut self, edit: &Edit<'_, '_>, ino: Ino, runs: &[MapRun]) -> Option<HashSet<u64>> {
         let bits = edit.geometry.cluster_ratio_bits();
         let mask = (1 << bits) - 1;
         let first_data = edit.geometry.first_data_block().0;
@@ -233,9 +233,9 @@ impl Claimants<'_> {
 fn copied(
     edit: &mut Edit<'_, '_>,
     ino: Ino,
-    runs: &[Run],
+    runs: &[MapRun],
     moved: &HashSet<u64>,
-) -> Option<Vec<Run>> {
+) -> Option<Vec<MapRun>> {
     let may_lose = ino >= edit.geometry.first_ino();
     let bits = edit.geometry.cluster_ratio_bits();
     let mask = (1 << bits) - 1;
@@ -261,7 +261,7 @@ fn copied(
                 edit.image.copy(pblk, start + (lblk & mask));
                 pblk = start + (lblk & mask);
             }
-            new.push(Run {
+            new.push(MapRun {
                 lblk,
                 pblk,
                 len: 1,

@@ -6,7 +6,7 @@ use ondisk::jbd2::{BlockHeader, JournalSuperblock};
 use ondisk::mmp::Mmp;
 use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode, Tid, extent, orphan_file};
 
-use crate::map::Run;
+use crate::map::MapRun;
 use crate::problem::Code;
 use crate::repair::edit::Edit;
 use crate::repair::{attributes, map};
@@ -235,7 +235,7 @@ fn restore_journal(edit: &mut Edit<'_, '_>, own: &JournalBlocks<'_>) -> Option<(
     }
     let first = edit.block(map.place(0)?)?;
     BlockHeader::of(&first)?;
-    let is_right = |(run, next): (&Run, u64)| {
+    let is_right = |(run, next): (&MapRun, u64)| {
         run.lblk == next
             && !run.unwritten
             && (run.pblk..run.pblk + run.len).all(|block| own.may_have(block))
@@ -318,7 +318,7 @@ fn new_journal(edit: &mut Edit<'_, '_>, own: &JournalBlocks<'_>) -> Option<()> {
     if edit.has(Feature::EXTENT) {
         inode.set_flags(Flags::EXTENTS);
     }
-    let runs = (0..).zip(&places).map(|(lblk, block)| Run {
+    let runs = (0..).zip(&places).map(|(lblk, block)| MapRun {
         lblk,
         pblk: *block,
         len: 1,
