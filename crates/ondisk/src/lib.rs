@@ -26,6 +26,7 @@ pub mod inode;
 mod inode_words;
 pub mod jbd2;
 mod layout;
+pub mod map;
 pub mod mmp;
 pub mod numbers;
 pub mod orphan_file;
