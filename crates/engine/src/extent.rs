@@ -1,12 +1,11 @@
 //! Where a file's blocks are: an iterator over runs, from an extent tree or from a block map.
 //!
-//! Both sources answer one question, "the next run that ends after this logical block". [`Mappings`] puts holes
-//! between the answers, joins runs that continue each other, and cuts at the range asked for. No recursion:
-//! a tree's path is a stack of at most six nodes, each verified against the range that its parent gives it, so
-//! that a walk always moves forward and ends.
+//! Both kinds of maps answer one question, "the next run that ends after this logical block" ([`ondisk::map`]).
+//! [`Mappings`] puts holes between the answers, joins runs that continue each other, and cuts at the range asked for.
 
 use std::ops::Range;
 
+use ondisk::map::Run;
 use ondisk::{FileType, Flags, FsBlock, LBlock};
 
 use crate::error::Error;
@@ -14,13 +13,11 @@ use crate::icache::LoadedInode;
 use crate::sb::OpenVolume;
 
 mod draft;
-mod map;
-mod tree;
+mod walk;
 
 pub(crate) use draft::{ExtentDraft, MapChange, home_group};
 
-use map::Map;
-use tree::Tree;
+use walk::MapWalk;
 
 /// A run of a file's blocks that are alike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,32 +78,22 @@ impl Mapping {
     }
 }
 
-/// How a file's blocks are recorded.
-enum Source {
-    /// The file has none.
-    Nothing,
-    Tree(Tree),
-    Map(Map),
-}
-
-impl Source {
-    fn of(volume: &OpenVolume, inode: &LoadedInode) -> Result<Source, Error> {
-        match is_mapped(inode) {
-            false => Ok(Source::Nothing),
-            true if inode.flags().contains(Flags::EXTENTS) => {
-                Ok(Source::Tree(Tree::new(volume, inode)?))
-            }
-            true => Ok(Source::Map(Map::new(volume, inode))),
+impl From<Run> for Mapping {
+    fn from(run: Run) -> Mapping {
+        Mapping {
+            logical: run.logical,
+            len: run.len,
+            physical: Some(run.start),
+            unwritten: run.unwritten,
         }
     }
+}
 
-    /// The run with the smallest logical block among those that end after `from`.
-    fn next(&mut self, volume: &OpenVolume, from: u64) -> Result<Option<Mapping>, Error> {
-        match self {
-            Source::Nothing => Ok(None),
-            Source::Tree(tree) => tree.next(volume, from),
-            Source::Map(map) => map.next(volume, from),
-        }
+/// A walk through the map of a file; `None` for one without blocks.
+fn walk_of(volume: &OpenVolume, inode: &LoadedInode) -> Result<Option<MapWalk>, Error> {
+    match is_mapped(inode) {
+        true => MapWalk::new(volume, inode).map(Some),
+        false => Ok(None),
     }
 }
 
@@ -129,7 +116,8 @@ pub(crate) fn is_short_link(inode: &LoadedInode) -> bool {
 /// The runs of a file in ascending order, holes included. Ends after an error.
 pub struct Mappings<'a> {
     volume: &'a OpenVolume,
-    source: Source,
+    /// `None` for a file without blocks.
+    walk: Option<MapWalk>,
     /// What is still to be answered. An open end is `u64::MAX`; then holes end where the file does.
     range: Range<u64>,
     file_blocks: u64,
@@ -148,7 +136,7 @@ impl<'a> Mappings<'a> {
         let block_size = volume.geometry().block_size();
         Ok(Mappings {
             volume,
-            source: Source::of(volume, inode)?,
+            walk: walk_of(volume, inode)?,
             range,
             file_blocks: match inode.is_inline() || is_linkish(inode) {
                 true => 0,
@@ -165,7 +153,10 @@ impl<'a> Mappings<'a> {
         if from >= self.range.end {
             return Ok(None);
         }
-        let found = self.source.next(self.volume, from)?;
+        let Some(walk) = &mut self.walk else {
+            return Ok(None);
+        };
+        let found = walk.next(self.volume, from)?;
         Ok(found
             .filter(|run| run.logical < self.range.end)
             .map(|run| run.cut(&(from..self.range.end))))
@@ -234,10 +225,13 @@ pub(crate) fn next_run(
 ) -> Result<Option<Mapping>, Error> {
     // Most files; and it takes a third of a walk.
     let has_tree = is_mapped(inode) && inode.flags().contains(Flags::EXTENTS);
-    if has_tree && tree::is_root_only(inode) {
-        return tree::next_in_root(volume, inode, from);
+    if has_tree && walk::is_root_only(inode) {
+        return walk::next_in_root(volume, inode, from);
     }
-    Source::of(volume, inode)?.next(volume, from)
+    match walk_of(volume, inode)? {
+        Some(mut walk) => walk.next(volume, from),
+        None => Ok(None),
+    }
 }
 
 /// The run that holds a block, no longer than the map records it in one piece; `None` for holes.

@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use journal::Handle;
 use ondisk::inode::{BLOCK_AREA, Inode};
+use ondisk::map::Run;
 use ondisk::{Feature, Flags, FsBlock, Geometry, Group, Ino};
 
 mod edit_map;
@@ -34,37 +35,6 @@ const SHIFT_NODES: usize = 40;
 const STEP_GROUPS: usize = 14;
 /// Metadata blocks that one step gives up at most, but for one of attributes.
 const STEP_REVOKES: usize = 255;
-
-/// A run of blocks of a file, in a map or on its way into one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct MapPiece {
-    /// The first block, counted from the file's start.
-    pub(crate) logical: u64,
-    /// The first block on the device.
-    pub(crate) physical: FsBlock,
-    /// Blocks.
-    pub(crate) len: u64,
-    /// Whether it reads as zeros.
-    pub(crate) unwritten: bool,
-}
-
-impl MapPiece {
-    /// The logical block after the run.
-    pub(crate) fn end(&self) -> u64 {
-        self.logical + self.len
-    }
-
-    /// The part in `range`, which must overlap the run.
-    pub(super) fn cut(self, range: &Range<u64>) -> MapPiece {
-        let logical = self.logical.max(range.start);
-        MapPiece {
-            logical,
-            physical: FsBlock(self.physical.0 + (logical - self.logical)),
-            len: self.end().min(range.end) - logical,
-            ..self
-        }
-    }
-}
 
 /// Where a node of a draft lies.
 pub(super) enum Home<'a> {
@@ -307,9 +277,9 @@ impl<'a> ExtentDraft<'a> {
         let mut logical = at;
         for blocks in runs {
             let run = blocks.run();
-            let piece = MapPiece {
+            let piece = Run {
                 logical,
-                physical: run.start,
+                start: run.start,
                 len: run.len.into(),
                 unwritten,
             };
@@ -322,7 +292,7 @@ impl<'a> ExtentDraft<'a> {
     }
 
     /// Maps blocks that are the file's already.
-    pub(crate) fn put(&mut self, piece: MapPiece) -> Result<(), Error> {
+    pub(crate) fn put(&mut self, piece: Run) -> Result<(), Error> {
         self.touched.push(piece.logical..piece.end());
         match &mut self.form {
             Form::Tree(tree) => tree.insert(piece),
@@ -342,7 +312,7 @@ impl<'a> ExtentDraft<'a> {
     ///
     /// # Errors
     /// `NoSpace` when an extent is split and needs a new node; `Corrupt`, `Io`.
-    pub(crate) fn take(&mut self, range: Range<u64>) -> Result<(Vec<MapPiece>, u64), Error> {
+    pub(crate) fn take(&mut self, range: Range<u64>) -> Result<(Vec<Run>, u64), Error> {
         let (pieces, done) = match &mut self.form {
             Form::Tree(tree) => tree.take(range, &mut self.budget),
             Form::Map(map) => map.take(range, &mut self.budget),
@@ -366,8 +336,8 @@ impl<'a> ExtentDraft<'a> {
         let (pieces, done) = self.take(range)?;
         for piece in pieces {
             match self.freed.last_mut() {
-                Some((start, len)) if start.0 + *len == piece.physical.0 => *len += piece.len,
-                _ => self.freed.push((piece.physical, piece.len)),
+                Some((start, len)) if start.0 + *len == piece.start.0 => *len += piece.len,
+                _ => self.freed.push((piece.start, piece.len)),
             }
         }
         Ok(done)
@@ -394,7 +364,7 @@ impl<'a> ExtentDraft<'a> {
         let (mut blocks, mut at, end) = (Vec::new(), 0, 1 << 32);
         while at < end {
             let (pieces, done) = self.take(at..end)?;
-            blocks.extend(pieces.iter().map(|piece| (piece.physical, piece.len)));
+            blocks.extend(pieces.iter().map(|piece| (piece.start, piece.len)));
             at = done;
             self.budget.begin();
         }
@@ -416,7 +386,7 @@ impl<'a> ExtentDraft<'a> {
         self.budget.puts_back = true;
         let (pieces, done) = self.take(range)?;
         for piece in pieces {
-            self.put(MapPiece { unwritten, ..piece })?;
+            self.put(Run { unwritten, ..piece })?;
         }
         Ok(done)
     }
@@ -440,7 +410,7 @@ impl<'a> ExtentDraft<'a> {
         for piece in pieces {
             let logical = piece.logical.checked_add_signed(by);
             let logical = logical.ok_or(Error::FileTooLarge)?;
-            self.put(MapPiece { logical, ..piece })?;
+            self.put(Run { logical, ..piece })?;
         }
         Ok(())
     }

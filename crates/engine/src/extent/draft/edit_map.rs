@@ -10,9 +10,10 @@ use std::ops::Range;
 
 use ondisk::indirect::{self, PointerPath};
 use ondisk::inode::BLOCK_AREA;
+use ondisk::map::Run;
 use ondisk::{BlockSize, Corrupt, FsBlock, Ino, LBlock, Site};
 
-use super::{Budget, Ground, Home, MapPiece, Outcome};
+use super::{Budget, Ground, Home, Outcome};
 use crate::error::Error;
 use crate::sb::Kind;
 
@@ -68,8 +69,8 @@ impl<'a> MapDraft<'a> {
     }
 
     /// Puts a run into the map, where nothing is mapped.
-    pub(super) fn insert(&mut self, piece: MapPiece) -> Result<(), Error> {
-        if piece.physical.0 + piece.len > 1 << 32 {
+    pub(super) fn insert(&mut self, piece: Run) -> Result<(), Error> {
+        if piece.start.0 + piece.len > 1 << 32 {
             // Pointers have 32 bits, and the blocks below 2^32 are taken.
             return Err(Error::NoSpace);
         }
@@ -87,7 +88,7 @@ impl<'a> MapDraft<'a> {
                 "blocks are mapped where there are some"
             );
             // Below 2^32, as was checked.
-            node.words[at] = (piece.physical.0 + step) as u32;
+            node.words[at] = (piece.start.0 + step) as u32;
             node.is_dirty = true;
         }
         Ok(())
@@ -98,8 +99,8 @@ impl<'a> MapDraft<'a> {
         &mut self,
         range: Range<u64>,
         budget: &mut Budget,
-    ) -> Result<(Vec<MapPiece>, u64), Error> {
-        let mut pieces: Vec<MapPiece> = Vec::new();
+    ) -> Result<(Vec<Run>, u64), Error> {
+        let mut pieces: Vec<Run> = Vec::new();
         let mut logical = range.start;
         let mut last = usize::MAX;
         while logical < range.end {
@@ -285,16 +286,15 @@ impl<'a> MapDraft<'a> {
 }
 
 /// Adds a block to runs.
-fn push(pieces: &mut Vec<MapPiece>, logical: u64, physical: FsBlock) {
+fn push(pieces: &mut Vec<Run>, logical: u64, start: FsBlock) {
+    let block = Run {
+        logical,
+        start,
+        len: 1,
+        unwritten: false,
+    };
     match pieces.last_mut() {
-        Some(last) if last.end() == logical && last.physical.0 + last.len == physical.0 => {
-            last.len += 1;
-        }
-        _ => pieces.push(MapPiece {
-            logical,
-            physical,
-            len: 1,
-            unwritten: false,
-        }),
+        Some(last) if last.is_continued_by(&block) => last.len += 1,
+        _ => pieces.push(block),
     }
 }

@@ -11,11 +11,12 @@ use ondisk::extent::{
     self, Expect, Extent, ExtentEntries, ExtentIndex, MAX_DEPTH, MAX_LEN, ROOT_ENTRIES,
 };
 use ondisk::inode::BLOCK_AREA;
+use ondisk::map::Run;
 use ondisk::{FsBlock, LBlock};
 
-use super::{Budget, Ground, Home, MapPiece, Outcome};
+use super::{Budget, Ground, Home, Outcome};
 use crate::error::Error;
-use crate::extent::tree::read_node;
+use crate::extent::walk::read_node;
 
 #[derive(Clone, Copy)]
 enum Link {
@@ -112,27 +113,16 @@ fn longest(unwritten: bool) -> u64 {
     u64::from(MAX_LEN) - u64::from(unwritten)
 }
 
-fn piece_of(extent: &Extent) -> MapPiece {
-    MapPiece {
-        logical: extent.block().into(),
-        physical: extent.start(),
-        len: extent.len().into(),
-        unwritten: extent.is_unwritten(),
-    }
-}
-
 /// The extent of a piece that is no longer than one and ends within 2^32 blocks.
-fn extent_of(piece: MapPiece) -> Extent {
+fn extent_of(piece: Run) -> Extent {
     let (logical, len) = (piece.logical as u32, piece.len as u16);
-    Extent::new(LBlock(logical), len, piece.physical, piece.unwritten)
+    Extent::new(LBlock(logical), len, piece.start, piece.unwritten)
 }
 
 /// Both as one extent, if they are one run.
 fn join(left: &Extent, right: &Extent) -> Option<Extent> {
-    let (mut left, right) = (piece_of(left), piece_of(right));
-    let follows = left.end() == right.logical
-        && left.physical.0 + left.len == right.physical.0
-        && left.unwritten == right.unwritten;
+    let (mut left, right) = (Run::from(left), Run::from(right));
+    let follows = left.is_continued_by(&right);
     left.len += right.len;
     (follows && left.len <= longest(left.unwritten)).then(|| extent_of(left))
 }
@@ -156,7 +146,7 @@ impl<'a> TreeDraft<'a> {
     }
 
     /// Puts a run into the tree, where nothing is mapped.
-    pub(super) fn insert(&mut self, piece: MapPiece) -> Result<(), Error> {
+    pub(super) fn insert(&mut self, piece: Run) -> Result<(), Error> {
         if piece.end() > u64::from(u32::MAX) {
             return Err(Error::FileTooLarge);
         }
@@ -342,7 +332,7 @@ impl<'a> TreeDraft<'a> {
         &mut self,
         range: Range<u64>,
         budget: &mut Budget,
-    ) -> Result<(Vec<MapPiece>, u64), Error> {
+    ) -> Result<(Vec<Run>, u64), Error> {
         let mut pieces = Vec::new();
         let mut at = range.start;
         while at < range.end {
@@ -373,7 +363,7 @@ impl<'a> TreeDraft<'a> {
         path: &Path,
         range: Range<u64>,
         budget: &mut Budget,
-        pieces: &mut Vec<MapPiece>,
+        pieces: &mut Vec<Run>,
     ) -> Result<u64, Error> {
         let (leaf, behind) = path.leaf();
         let mounted = self.ground.mounted;
@@ -383,7 +373,7 @@ impl<'a> TreeDraft<'a> {
         let mut is_counted = self.extents(leaf).is_empty();
         budget.nodes += usize::from(is_counted);
         while let Some(extent) = self.extents(leaf).get(at).copied() {
-            let whole = piece_of(&extent);
+            let whole = Run::from(&extent);
             if whole.logical >= range.end {
                 break;
             }
@@ -393,8 +383,8 @@ impl<'a> TreeDraft<'a> {
             }
             let wanted = whole.cut(&range);
             let volume = mounted.volume();
-            volume.check_unowned(self.ground.ino, wanted.physical, wanted.len)?;
-            let granted = budget.spend(mounted, wanted.physical, wanted.len);
+            volume.check_unowned(self.ground.ino, wanted.start, wanted.len)?;
+            let granted = budget.spend(mounted, wanted.start, wanted.len);
             if granted == 0 {
                 return Ok(wanted.logical);
             }

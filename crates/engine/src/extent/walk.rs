@@ -1,0 +1,162 @@
+//! Walks the map of an inode: [`MapReader`] asks for the blocks of the map, and the walk brings them from the cache. A
+//! map that names blocks of the file system's own tables is refused.
+
+use std::ops::Range;
+
+use buffer::Block;
+use ondisk::extent::{self, Expect, ExtentNode};
+use ondisk::map::{MapKind, MapNode, MapReader, MapStep, first_in_root};
+use ondisk::{Corrupt, Flags, FsBlock, Ino, Site};
+use sync::Arc;
+
+use super::Mapping;
+use crate::error::Error;
+use crate::icache::LoadedInode;
+use crate::sb::{Kind, OpenVolume};
+
+/// A block of a map in the cache.
+struct CachedNode(Arc<Block>);
+
+impl AsRef<[u8]> for CachedNode {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A walk through the map of one inode.
+pub(super) struct MapWalk {
+    ino: Ino,
+    seed: u32,
+    kind: MapKind,
+    reader: MapReader<CachedNode>,
+    /// Blocks of pointers that may still be read. A map that needs more than the device has is a loop.
+    budget: u64,
+    /// The block of pointers that was read last in each level; to read it again costs nothing.
+    last: [FsBlock; 3],
+}
+
+impl MapWalk {
+    /// Before the first run of the inode's map; the root of a tree is verified here.
+    pub(super) fn new(volume: &OpenVolume, inode: &LoadedInode) -> Result<MapWalk, Error> {
+        let ino = inode.ino();
+        let kind = match inode.flags().contains(Flags::EXTENTS) {
+            true => MapKind::Extents,
+            false => MapKind::Pointers,
+        };
+        let size = volume.geometry().block_size();
+        let reader = MapReader::new(inode.block_area(), kind, size, volume.blocks());
+        Ok(MapWalk {
+            ino,
+            seed: inode.seed(),
+            kind,
+            reader: reader.map_err(|corrupt| corrupt.ino(ino))?,
+            budget: volume.geometry().blocks_count(),
+            last: [FsBlock(0); 3],
+        })
+    }
+
+    /// The first run that ends after `from`, which must not lie before that of earlier calls. The reader moves forward
+    /// with each block.
+    pub(super) fn next(
+        &mut self,
+        volume: &OpenVolume,
+        from: u64,
+    ) -> Result<Option<Mapping>, Error> {
+        let ino = self.ino;
+        loop {
+            match self.reader.next(from).map_err(|corrupt| corrupt.ino(ino))? {
+                MapStep::Node(node) => {
+                    let block = self.load(volume, node)?;
+                    let supplied = self.reader.supply(CachedNode(block));
+                    supplied.map_err(|corrupt| corrupt.ino(ino).block(node.block))?;
+                }
+                MapStep::Run(run) => {
+                    volume.check_unowned(ino, run.start, run.len)?;
+                    return Ok(Some(run.into()));
+                }
+                MapStep::End => return Ok(None),
+            }
+        }
+    }
+
+    fn load(&mut self, volume: &OpenVolume, node: MapNode) -> Result<Arc<Block>, Error> {
+        match self.kind {
+            MapKind::Extents => load_node(volume, (self.ino, self.seed), node.block),
+            MapKind::Pointers => {
+                volume.check_unowned(self.ino, node.block, 1)?;
+                self.spend(node)?;
+                volume.read_block(node.block, Kind::Pointers, Ino(0), |_| Ok(()))
+            }
+        }
+    }
+
+    fn spend(&mut self, node: MapNode) -> Result<(), Error> {
+        // The depth is 1 to 3.
+        let last = self.last.get_mut(usize::from(node.depth).saturating_sub(1));
+        if last.is_some_and(|last| std::mem::replace(last, node.block) == node.block) {
+            return Ok(());
+        }
+        match self.budget.checked_sub(1) {
+            Some(rest) => {
+                self.budget = rest;
+                Ok(())
+            }
+            None => Err(Corrupt::at(Site::IndirectLoop).ino(self.ino).into()),
+        }
+    }
+}
+
+/// Whether a tree that was verified before is its root.
+pub(super) fn is_root_only(inode: &LoadedInode) -> bool {
+    extent::depth(inode.block_area()) == 0
+}
+
+/// What [`MapWalk::next`] yields first, in a tree that is its root.
+pub(super) fn next_in_root(
+    volume: &OpenVolume,
+    inode: &LoadedInode,
+    from: u64,
+) -> Result<Option<Mapping>, Error> {
+    let ino = inode.ino();
+    let run = first_in_root(inode.block_area(), volume.blocks(), from)
+        .map_err(|corrupt| corrupt.ino(ino))?;
+    let Some(run) = run else {
+        return Ok(None);
+    };
+    volume.check_unowned(ino, run.start, run.len)?;
+    Ok(Some(run.into()))
+}
+
+/// Reads and verifies the child in block `at` of a node of this depth, of the inode with this number and seed.
+pub(super) fn read_node(
+    volume: &OpenVolume,
+    (ino, seed): (Ino, u32),
+    at: FsBlock,
+    covers: Range<u64>,
+    depth: u16,
+) -> Result<Arc<Block>, Error> {
+    let block = load_node(volume, (ino, seed), at)?;
+    let expect = Expect {
+        depth: Some(depth.saturating_sub(1)),
+        covers,
+        blocks: volume.blocks(),
+    };
+    ExtentNode::verify(&block, &expect).map_err(|corrupt| corrupt.ino(ino).block(at))?;
+    Ok(block)
+}
+
+/// Reads a node of the tree of the inode with this number and seed, and verifies its checksum.
+fn load_node(
+    volume: &OpenVolume,
+    (ino, seed): (Ino, u32),
+    at: FsBlock,
+) -> Result<Arc<Block>, Error> {
+    let has_checksum = volume.geometry().has_metadata_csum();
+    volume.check_unowned(ino, at, 1)?;
+    volume.read_block(at, Kind::Extents, ino, |bytes| {
+        if has_checksum {
+            extent::verify_tail(bytes, seed).map_err(|corrupt| corrupt.ino(ino).block(at))?;
+        }
+        Ok(())
+    })
+}
