@@ -2,29 +2,19 @@
 //! superblock), an external one is its device. Holes are found when they are read, overlaps when the map is made.
 
 use device::BlockDevice;
+use ondisk::map::Run;
 use ondisk::{BlockSize, Corrupt, FsBlock, Site};
 use sync::Arc;
 
 use crate::recovery::error::{Error, UnsupportedLog};
 use crate::recovery::limits::RUNS_MAX;
 
-/// Contiguous blocks of the journal that are contiguous on the device too.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct JournalRun {
-    /// The first, counted from the journal's start.
-    pub(crate) logical: u32,
-    /// How many.
-    pub(crate) blocks: u32,
-    /// The first, counted from the device's start.
-    pub(crate) place: u64,
-}
-
 /// Where each block of the journal is.
 pub(crate) struct JournalMap {
     device: Arc<dyn BlockDevice>,
     block_size: BlockSize,
     /// Ascending by logical block.
-    runs: Vec<JournalRun>,
+    runs: Vec<Run>,
     /// An internal journal's runs as block numbers of the device, ascending; empty for an external one.
     own_blocks: Vec<(u64, u64)>,
     /// The block that holds the journal's superblock.
@@ -35,26 +25,21 @@ pub(crate) struct JournalMap {
 
 /// Collects runs in ascending logical order.
 #[derive(Default)]
-pub(crate) struct JournalRuns(Vec<JournalRun>);
+pub(crate) struct JournalRuns(Vec<Run>);
 
 impl JournalRuns {
-    /// Adds blocks that follow all added before.
-    pub(crate) fn add(&mut self, logical: u32, blocks: u32, place: u64) -> Result<(), Error> {
+    /// Adds a run that follows all added before.
+    pub(crate) fn add(&mut self, run: Run) -> Result<(), Error> {
         if let Some(last) = self.0.last_mut()
-            && last.logical + last.blocks == logical
-            && last.place + u64::from(last.blocks) == place
+            && last.is_continued_by(&run)
         {
-            last.blocks += blocks;
+            last.len += run.len;
             return Ok(());
         }
         if self.0.len() >= RUNS_MAX {
             return Err(UnsupportedLog::TooLarge("too many fragments").into());
         }
-        self.0.push(JournalRun {
-            logical,
-            blocks,
-            place,
-        });
+        self.0.push(run);
         Ok(())
     }
 }
@@ -70,7 +55,7 @@ impl JournalMap {
         let mut own_blocks: Vec<(u64, u64)> = runs
             .0
             .iter()
-            .map(|run| (run.place, run.place + u64::from(run.blocks)))
+            .map(|run| (run.start.0, run.start.0 + run.len))
             .collect();
         own_blocks.sort_unstable();
         if let Some(pair) = own_blocks.windows(2).find(|pair| pair[0].1 > pair[1].0) {
@@ -97,10 +82,11 @@ impl JournalMap {
         JournalMap {
             device,
             block_size,
-            runs: vec![JournalRun {
+            runs: vec![Run {
                 logical: 0,
-                blocks,
-                place: 0,
+                start: FsBlock(0),
+                len: blocks.into(),
+                unwritten: false,
             }],
             own_blocks: Vec::new(),
             superblock_at,
@@ -134,17 +120,12 @@ impl JournalMap {
     /// The byte of the device at which a block of the journal begins, and how many blocks from there on are contiguous.
     pub(crate) fn place(&self, position: u32) -> Result<(u64, u32), Corrupt> {
         let hole = || Corrupt::at(Site::JournalHole).block(FsBlock(position.into()));
-        let after = self.runs.partition_point(|run| run.logical <= position);
-        let run = after
-            .checked_sub(1)
-            .and_then(|at| self.runs.get(at))
-            .ok_or_else(hole)?;
-        let skip = position - run.logical;
-        if skip >= run.blocks {
-            return Err(hole());
-        }
-        let block = FsBlock(run.place + u64::from(skip));
-        Ok((block.offset(self.block_size), run.blocks - skip))
+        let position = u64::from(position);
+        let after = self.runs.partition_point(|run| run.end() <= position);
+        let run = self.runs.get(after).filter(|run| run.logical <= position);
+        let rest = run.ok_or_else(hole)?.cut(&(position..u64::MAX));
+        // A journal has at most JOURNAL_BLOCKS_MAX blocks.
+        Ok((rest.start.offset(self.block_size), rest.len as u32))
     }
 
     /// Reads part of one block of the journal from its byte `skip`.

@@ -7,13 +7,12 @@
 use std::collections::HashSet;
 
 use device::BlockDevice;
-use ondisk::extent::{self, Expect, ExtentEntries, ExtentNode};
-use ondisk::indirect::{self, PointerPath};
+use ondisk::extent;
 use ondisk::inode::{checksum_seed, verify_checksum};
 use ondisk::jbd2::{JournalSuperblock, LogFormat};
+use ondisk::map::{MapKind, MapReader, MapStep, Run};
 use ondisk::{
-    Corrupt, Feature, FileType, Flags, FsBlock, Geometry, GroupDesc, Ino, Inode, LBlock, Site,
-    Superblock,
+    Corrupt, Feature, FileType, Flags, FsBlock, Geometry, GroupDesc, Ino, Inode, Site, Superblock,
 };
 use sync::Arc;
 
@@ -194,14 +193,13 @@ fn map_inode(
     let mut mapper = Mapper {
         device,
         geometry,
-        blocks,
+        blocks: blocks.into(),
         runs: JournalRuns::default(),
         nodes: HashSet::new(),
     };
-    if inode.flags().contains(Flags::EXTENTS) {
-        mapper.map_extents(inode, seed)?;
-    } else {
-        mapper.map_pointers(inode)?;
+    match inode.flags().contains(Flags::EXTENTS) {
+        true => mapper.map_extents(inode, seed)?,
+        false => mapper.map_pointers(inode)?,
     }
     JournalMap::internal(device.clone(), block_size, mapper.runs, blocks)
 }
@@ -210,19 +208,10 @@ struct Mapper<'a> {
     device: &'a Arc<dyn BlockDevice>,
     geometry: &'a Geometry,
     /// Blocks of the journal by its size; what is mapped beyond is passed over.
-    blocks: u32,
+    blocks: u64,
     runs: JournalRuns,
     /// Blocks read so far that map others. One that comes twice would map blocks twice.
     nodes: HashSet<FsBlock>,
-}
-
-/// A block of pointers, kept because the next pointer is most often next to the last.
-#[derive(Default)]
-struct PointerBlock {
-    at: u64,
-    /// The first block of the journal that it maps.
-    first: u32,
-    bytes: Vec<u8>,
 }
 
 impl Mapper<'_> {
@@ -248,89 +237,69 @@ impl Mapper<'_> {
         }
     }
 
-    /// Adds a run, cut to the journal's size.
-    fn add(&mut self, logical: u32, blocks: u32, place: u64) -> Result<(), Error> {
-        let blocks = blocks.min(self.blocks.saturating_sub(logical));
-        if blocks == 0 {
-            return Ok(());
-        }
-        self.runs.add(logical, blocks, place)
+    /// The part of a run that lies within the journal's size.
+    fn within_size(&self, run: Run) -> Option<Run> {
+        (run.logical < self.blocks && !run.unwritten).then(|| run.cut(&(0..self.blocks)))
     }
 
-    /// Walks the extent tree in order. Depth falls at each step, so at most five levels of nodes wait.
+    /// Reads the extent tree to its end. `NODES_MAX` bounds the loop.
     fn map_extents(&mut self, inode: &Inode, seed: Option<u32>) -> Result<(), Error> {
-        let mut expect = Expect::root(0..self.geometry.blocks_count());
-        let mut bytes = inode.block_area().to_vec();
-        let mut waiting: Vec<(FsBlock, Expect)> = Vec::new();
+        let size = self.geometry.block_size();
+        let blocks = 0..self.geometry.blocks_count();
+        let mut reader = MapReader::new(inode.block_area(), MapKind::Extents, size, blocks)?;
+        let mut from = 0;
         loop {
-            let node = ExtentNode::verify(&bytes, &expect)?;
-            match node.entries() {
-                ExtentEntries::Extents(extents) => {
-                    for extent in extents.iter().filter(|extent| !extent.is_unwritten()) {
-                        self.add(extent.block(), extent.len().into(), extent.start().0)?;
+            match reader.next(from)? {
+                MapStep::Node(node) => {
+                    let bytes = self.read_node(node.block)?;
+                    if let Some(seed) = seed {
+                        extent::verify_tail(&bytes, seed)
+                            .map_err(|corrupt| corrupt.block(node.block))?;
+                    }
+                    reader.supply(bytes)?;
+                }
+                MapStep::Run(run) => {
+                    from = run.end();
+                    if let Some(run) = self.within_size(run) {
+                        self.runs.add(run)?;
                     }
                 }
-                ExtentEntries::Indices(indices) => {
-                    let mut end = expect.covers.end;
-                    for index in indices.iter().rev() {
-                        let start = u64::from(index.block());
-                        let below = Expect {
-                            depth: Some(node.depth() - 1),
-                            covers: start..end,
-                            blocks: expect.blocks.clone(),
-                        };
-                        waiting.push((index.leaf(), below));
-                        end = start;
-                    }
-                }
+                MapStep::End => return Ok(()),
             }
-            let Some((block, below)) = waiting.pop() else {
-                return Ok(());
-            };
-            bytes = self.read_node(block)?;
-            if let Some(seed) = seed {
-                extent::verify_tail(&bytes, seed).map_err(|corrupt| corrupt.block(block))?;
-            }
-            expect = below;
         }
     }
 
-    /// Follows the block map of ext2 and ext3, passing over what a missing block of pointers would have covered.
+    /// Reads the block map of ext2 and ext3 up to the journal's size. Pointers are checked here, as those of a journal.
+    /// `NODES_MAX` bounds the loop.
     fn map_pointers(&mut self, inode: &Inode) -> Result<(), Error> {
         let size = self.geometry.block_size();
-        let mut kept: [PointerBlock; 3] = Default::default();
-        let mut logical = 0_u32;
-        while logical < self.blocks {
-            let Some(path) = PointerPath::to(LBlock(logical), size) else {
-                return Ok(());
-            };
-            let mut place = u64::from(inode.block_word(path.word()));
-            let mut covered = indirect::span(path.levels(), size);
-            for (level, index) in path.indices().iter().enumerate() {
-                if place == 0 {
-                    break;
+        let any = 0..1 << 32;
+        let mut reader = MapReader::new(inode.block_area(), MapKind::Pointers, size, any)?;
+        let mut from = 0;
+        while from < self.blocks {
+            match reader.next(from)? {
+                MapStep::Node(node) if node.logical < self.blocks => {
+                    reader.supply(self.read_node(node.block)?)?;
                 }
-                let pointers = &mut kept[level];
-                let is_same_part = u64::from(logical - pointers.first) < covered;
-                if pointers.at != place || !is_same_part || pointers.bytes.is_empty() {
-                    pointers.bytes = self.read_node(FsBlock(place))?;
-                    pointers.at = place;
-                    pointers.first = logical;
+                MapStep::Run(run) => {
+                    from = run.end();
+                    if let Some(run) = self.within_size(run) {
+                        self.add_checked(run)?;
+                    }
                 }
-                place = indirect::pointer(&pointers.bytes, *index)
-                    .unwrap_or(0)
-                    .into();
-                covered >>= size.bits() - 2;
+                MapStep::Node(_) | MapStep::End => return Ok(()),
             }
-            if place != 0 {
-                self.check_pointer(FsBlock(place))?;
-                self.add(logical, 1, place)?;
-                logical += 1;
-            } else {
-                // Blocks are visited in order, so this one is the first that the missing pointer covers.
-                let skip = u32::try_from(covered).unwrap_or(u32::MAX);
-                logical = logical.saturating_add(skip);
-            }
+        }
+        Ok(())
+    }
+
+    /// Adds a run up to the first of its blocks that does not exist, which is an error.
+    fn add_checked(&mut self, run: Run) -> Result<(), Error> {
+        self.check_pointer(run.start)?;
+        let len = run.len.min(self.geometry.blocks_count() - run.start.0);
+        self.runs.add(Run { len, ..run })?;
+        if len < run.len {
+            self.check_pointer(FsBlock(run.start.0 + len))?;
         }
         Ok(())
     }
