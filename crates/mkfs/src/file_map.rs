@@ -1,13 +1,11 @@
 //! Maps of files whose blocks are known from the start: an extent tree of at most two levels, or a block map.
 
-use ondisk::extent::{self, Extent, ExtentEntries, ExtentIndex};
-use ondisk::{BlockSize, FsBlock, Inode, LBlock, indirect};
+use std::convert::Infallible;
+
+use ondisk::map::{self, MapKind, Run};
+use ondisk::{BlockSize, FsBlock, Inode, extent, indirect};
 
 use crate::BlockRun;
-
-/// The most entries of a root.
-const ROOT: usize = extent::ROOT_ENTRIES as usize;
-const MAX_LEN: u64 = extent::MAX_LEN as u64;
 
 /// The contents of one map block.
 pub(crate) struct MapBlock {
@@ -16,33 +14,9 @@ pub(crate) struct MapBlock {
 }
 
 /// How many map blocks a file of these runs needs besides its inode; `None` when two levels of extents are not enough.
-pub(crate) fn map_blocks(runs: &[BlockRun], block_size: BlockSize, extents: bool) -> Option<u64> {
-    if !extents {
-        let blocks = runs.iter().map(|run| run.len).sum();
-        return Some(indirect_blocks(blocks, block_size));
-    }
-    let count: u64 = runs.iter().map(|run| run.len.div_ceil(MAX_LEN)).sum();
-    if count <= ROOT as u64 {
-        return Some(0);
-    }
-    let leaves = count.div_ceil(extent::block_entries(block_size.bytes()).into());
-    (leaves <= ROOT as u64).then_some(leaves)
-}
-
-/// Indirect blocks for a file of so many blocks without holes.
-fn indirect_blocks(blocks: u64, block_size: BlockSize) -> u64 {
-    let pointers = block_size.bytes_u64() / 4;
-    let mut left = blocks.saturating_sub(indirect::DIRECT.into());
-    let mut total = 0;
-    for level in 1..=3 {
-        let covered = left.min(pointers.pow(level));
-        // One block for each `pointers^depth` covered, for each depth down from the top of this level.
-        total += (1..=level)
-            .map(|depth| covered.div_ceil(pointers.pow(depth)))
-            .sum::<u64>();
-        left -= covered;
-    }
-    total
+pub(crate) fn map_blocks(runs: &[BlockRun], block_size: BlockSize, kind: MapKind) -> Option<u64> {
+    let count = map::map_blocks(kind, &runs_of(runs, kind), block_size);
+    (kind == MapKind::Pointers || count <= extent::ROOT_ENTRIES.into()).then_some(count)
 }
 
 /// Writes the map of `runs` into the inode and returns what goes into `places` (as many as [`map_blocks`] said).
@@ -52,103 +26,71 @@ pub(crate) fn write(
     runs: &[BlockRun],
     places: &[FsBlock],
     block_size: BlockSize,
-    extents: bool,
+    kind: MapKind,
     seed: Option<u32>,
 ) -> Vec<MapBlock> {
-    if !extents {
-        return write_indirect(inode, runs, places, block_size);
-    }
-    let list = extent_list(runs);
-    if places.is_empty() {
-        extent::encode(inode.block_area_mut(), 0, ExtentEntries::Extents(&list));
-        return Vec::new();
-    }
-    let per_leaf = usize::from(extent::block_entries(block_size.bytes()));
-    let mut indices = Vec::new();
+    let runs = runs_of(runs, kind);
+    let places = match kind {
+        MapKind::Extents => places.to_vec(),
+        MapKind::Pointers => from_the_top(places, &runs, block_size),
+    };
     let mut blocks = Vec::new();
-    for (leaf, place) in list.chunks(per_leaf).zip(places) {
-        let mut bytes = vec![0; block_size.bytes()];
-        extent::encode(&mut bytes, 0, ExtentEntries::Extents(leaf));
-        if let Some(seed) = seed {
-            extent::set_tail(&mut bytes, seed);
-        }
-        let first = leaf.first().map_or(0, Extent::block);
-        indices.push(ExtentIndex::new(LBlock(first), *place));
-        blocks.push(MapBlock {
-            place: *place,
-            bytes,
-        });
-    }
-    extent::encode(inode.block_area_mut(), 1, ExtentEntries::Indices(&indices));
+    let emit = |place, bytes: &[u8]| {
+        let bytes = bytes.to_vec();
+        blocks.push(MapBlock { place, bytes });
+        Ok::<(), Infallible>(())
+    };
+    let Ok(area) = map::build_map(kind, &runs, &places, block_size, seed, emit);
+    *inode.block_area_mut() = area;
     blocks
 }
 
-fn extent_list(runs: &[BlockRun]) -> Vec<Extent> {
-    let mut list = Vec::new();
+/// The runs of a file without holes, in pieces that the map can hold.
+fn runs_of(blocks: &[BlockRun], kind: MapKind) -> Vec<Run> {
+    let mut runs = Vec::new();
     let mut logical = 0;
-    for run in runs {
-        let mut done = 0;
-        while done < run.len {
-            // Both are below 2^32: files of the layout are far smaller than 2^32 blocks.
-            let len = (run.len - done).min(MAX_LEN) as u16;
-            list.push(Extent::new(
-                LBlock(logical),
+    for run in blocks {
+        let (mut start, end) = (run.start.0, run.end().0);
+        while start < end {
+            let len = kind.max_run().min(end - start);
+            runs.push(Run {
+                logical,
+                start: FsBlock(start),
                 len,
-                FsBlock(run.start.0 + done),
-                false,
-            ));
-            logical += u32::from(len);
-            done += u64::from(len);
+                unwritten: false,
+            });
+            (start, logical) = (start + len, logical + len);
         }
     }
-    list
+    runs
 }
 
-fn write_indirect(
-    inode: &mut Inode,
-    runs: &[BlockRun],
-    places: &[FsBlock],
-    block_size: BlockSize,
-) -> Vec<MapBlock> {
-    let pointers = block_size.bytes() / 4;
-    let mut free = places.iter().copied();
-    let mut blocks: Vec<MapBlock> = Vec::new();
-    // The pointers of one level after the other, from the data up: those of each block become one pointer above.
-    let mut data = runs.iter().flat_map(|run| run.start.0..run.end().0);
-    for word in 0..indirect::DIRECT as usize {
-        inode.set_block_word(word, data.next().map_or(0, low));
-    }
-    for level in 1..=3u32 {
-        let covered: Vec<u64> = data.by_ref().take(pointers.pow(level)).collect();
-        if covered.is_empty() {
-            break;
+/// `places` in the order in which [`map::build_map`] takes them. Files of a layout have their blocks of pointers level
+/// by level, those above the data first.
+fn from_the_top(places: &[FsBlock], runs: &[Run], size: BlockSize) -> Vec<FsBlock> {
+    let mut ordered = Vec::new();
+    let mut left = runs.last().map_or(0, Run::end);
+    left = left.saturating_sub(indirect::DIRECT.into());
+    let mut rest = places.iter().copied();
+    for levels in 1..=3 {
+        let covered = left.min(indirect::span(levels, size));
+        left -= covered;
+        let layers: Vec<Vec<FsBlock>> = (1..=levels)
+            .map(|level| {
+                let count = covered.div_ceil(indirect::span(level, size));
+                rest.by_ref().take(count as usize).collect()
+            })
+            .collect();
+        for leaf in 0..layers[0].len() {
+            for (level, layer) in (0..levels).zip(&layers).rev() {
+                let leaves = indirect::span(level, size) as usize;
+                if leaf.is_multiple_of(leaves) {
+                    ordered.push(layer[leaf / leaves]);
+                }
+            }
         }
-        let mut layer = covered;
-        for _ in 0..level {
-            layer = layer
-                .chunks(pointers)
-                .map(|chunk| {
-                    let mut bytes = vec![0; block_size.bytes()];
-                    for (index, pointer) in (0..).zip(chunk) {
-                        indirect::set_pointer(&mut bytes, index, low(*pointer));
-                    }
-                    // As many as `map_blocks` counted.
-                    let place = free.next().unwrap_or_default();
-                    blocks.push(MapBlock { place, bytes });
-                    place.0
-                })
-                .collect();
-        }
-        let root = layer.first().copied().map_or(0, low);
-        inode.set_block_word(indirect::DIRECT as usize + level as usize - 1, root);
     }
-    blocks
-}
-
-/// A block number in a block map, which [`crate::shape::Shape`] keeps below 2^32 where there are block maps.
-#[allow(clippy::cast_possible_truncation)]
-fn low(block: u64) -> u32 {
-    block as u32
+    ordered
 }
 
 #[cfg(test)]
@@ -171,17 +113,17 @@ mod tests {
             (66_000, BlockSize::K1),
             (8192, BlockSize::K4),
         ] {
-            for extents in [false, true] {
+            for kind in [MapKind::Pointers, MapKind::Extents] {
                 let runs: Vec<BlockRun> =
                     (0..len).map(|block| run(100_000 + 2 * block, 1)).collect();
-                let Some(count) = map_blocks(&runs, size, extents) else {
-                    assert!(extents);
+                let Some(count) = map_blocks(&runs, size, kind) else {
+                    assert_eq!(kind, MapKind::Extents);
                     continue;
                 };
                 let places: Vec<FsBlock> = (1..=count).map(FsBlock).collect();
-                let written = write(&mut Inode::zeroed(), &runs, &places, size, extents, Some(1));
+                let written = write(&mut Inode::zeroed(), &runs, &places, size, kind, Some(1));
                 let used: Vec<FsBlock> = written.iter().map(|block| block.place).collect();
-                assert_eq!(used.len() as u64, count, "{len} {size:?} {extents}");
+                assert_eq!(used.len() as u64, count, "{len} {size:?} {kind:?}");
                 assert!(used.iter().all(|place| places.contains(place)));
             }
         }
@@ -189,11 +131,44 @@ mod tests {
 
     #[test]
     fn a_journal_of_a_gibibyte_takes_one_leaf() {
-        assert_eq!(map_blocks(&[run(0, 262_144)], BlockSize::K4, true), Some(1));
-        assert_eq!(map_blocks(&[run(0, 131_072)], BlockSize::K4, true), Some(0));
         assert_eq!(
-            map_blocks(&[run(0, 1 << 20)], BlockSize::K1, false),
+            map_blocks(&[run(0, 262_144)], BlockSize::K4, MapKind::Extents),
+            Some(1)
+        );
+        assert_eq!(
+            map_blocks(&[run(0, 131_072)], BlockSize::K4, MapKind::Extents),
+            Some(0)
+        );
+        assert_eq!(
+            map_blocks(&[run(0, 1 << 20)], BlockSize::K1, MapKind::Pointers),
             Some(1 + 257 + 3839 + 15 + 1)
         );
+    }
+
+    #[test]
+    fn blocks_of_pointers_lie_level_by_level_behind_one_another() {
+        let len = 12 + 256 + 65_536 + 600;
+        let runs = [run(100_000, len)];
+        let count = map_blocks(&runs, BlockSize::K1, MapKind::Pointers).unwrap();
+        let places: Vec<FsBlock> = (1..=count).map(FsBlock).collect();
+        let mut inode = Inode::zeroed();
+        let written = write(
+            &mut inode,
+            &runs,
+            &places,
+            BlockSize::K1,
+            MapKind::Pointers,
+            None,
+        );
+        // One above the data; 256 and the one above them; three, one and one.
+        let roots = [1, 258, 263];
+        assert_eq!([12, 13, 14].map(|word| inode.block_word(word)), roots);
+        let first = |place: u64| {
+            let block = written.iter().find(|block| block.place.0 == place);
+            indirect::pointer(&block.unwrap().bytes, 0).unwrap()
+        };
+        let firsts = [1, 2, 258, 259, 262, 263].map(first);
+        let double = 100_012 + 256;
+        assert_eq!(firsts, [100_012, double, 2, double + 65_536, 259, 262]);
     }
 }

@@ -327,8 +327,7 @@ impl Layout {
     }
 
     fn with_map(&self, placer: &mut Placer, runs: Vec<BlockRun>) -> Result<FilePlan, Error> {
-        let extents = self.shape.has(Feature::EXTENT);
-        let count = file_map::map_blocks(&runs, self.shape.block_size, extents)
+        let count = file_map::map_blocks(&runs, self.shape.block_size, self.shape.map_kind())
             .ok_or_else(|| placer.too_small("an unbroken run for the journal"))?;
         let goal = runs.first().map_or(0, |run| run.start.0);
         let mut map = Vec::new();

@@ -4,6 +4,7 @@
 //! shrink until the inodes asked for fit into their bitmaps. Each step makes the groups smaller, or the image with the
 //! same groups, so it ends.
 
+use ondisk::map::MapKind;
 use ondisk::{BlockSize, Feature, Features, Geometry};
 
 use crate::layout::geometry_of;
@@ -110,6 +111,14 @@ impl Shape {
 
     pub(crate) fn has(&self, feature: Feature) -> bool {
         self.features.has(feature)
+    }
+
+    /// Which kind of map new files have.
+    pub(crate) fn map_kind(&self) -> MapKind {
+        match self.has(Feature::EXTENT) {
+            true => MapKind::Extents,
+            false => MapKind::Pointers,
+        }
     }
 
     /// The first block that data can have: block 0 belongs to no group with blocks of 1 KiB.

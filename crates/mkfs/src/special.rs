@@ -1,6 +1,7 @@
 //! The files that belong to the layout: their inodes and what is in them.
 
 use device::BlockDevice;
+use ondisk::map::MapKind;
 use ondisk::{
     Feature, FileType, Flags, FsBlock, Generation, Ino, Inode, Timestamp, indirect, inode, mmp,
     orphan_file,
@@ -129,8 +130,8 @@ impl Layout {
         plan: &FilePlan,
     ) -> Vec<file_map::MapBlock> {
         let block_size = self.shape.block_size;
-        let extents = self.shape.has(Feature::EXTENT);
-        if extents {
+        let kind = self.shape.map_kind();
+        if kind == MapKind::Extents {
             inode.set_flags(inode.flags().with(Flags::EXTENTS));
         }
         inode.set_size(plan.blocks() << block_size.bits());
@@ -139,7 +140,7 @@ impl Layout {
         let clusters = plan.blocks().div_ceil(1 << bits) + plan.map.len() as u64;
         self.set_blocks(inode, clusters << bits);
         let seed = self.inode_seed(ino);
-        file_map::write(inode, &plan.runs, &plan.map, block_size, extents, seed)
+        file_map::write(inode, &plan.runs, &plan.map, block_size, kind, seed)
     }
 
     fn set_blocks(&self, inode: &mut Inode, blocks: u64) {
