@@ -8,7 +8,6 @@
 pub(crate) mod directories;
 pub(crate) mod error;
 pub(crate) mod inodes;
-pub(crate) mod maps;
 pub(crate) mod place;
 pub(crate) mod shape;
 pub(crate) mod size;

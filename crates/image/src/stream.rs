@@ -11,10 +11,10 @@ use device::{BlockDevice, FileDevice, Resize};
 use hashbrown::HashMap;
 use mkfs::{Options, StreamGeometry};
 use ondisk::FsBlock;
+use ondisk::map::Run;
 
 use crate::error::{BuildError, too_small};
 use crate::plan::error::{PlanError, Shortage};
-use crate::plan::maps::FileRun;
 use crate::plan::place::{ArchiveKey, BlockOwner, RangePlacer, StreamTable, Streamed, archive_key};
 use crate::plan::shape::ImageFormat;
 use crate::plan::space::{ClusterRun, FreeClusters};
@@ -34,7 +34,7 @@ struct ItemWriter<'a> {
     writer: BlockWriter<'a>,
     bits: u32,
     /// The runs of the file that is being written.
-    runs: Vec<FileRun>,
+    runs: Vec<Run>,
     /// Index of the run that was written last.
     at: usize,
     /// The byte of the file up to which its block is filled.
@@ -52,7 +52,7 @@ impl<'a> ItemWriter<'a> {
         }
     }
 
-    fn begin(&mut self, runs: Vec<FileRun>) {
+    fn begin(&mut self, runs: Vec<Run>) {
         (self.runs, self.at, self.filled) = (runs, 0, 0);
     }
 
@@ -86,27 +86,21 @@ impl<'a> ItemWriter<'a> {
             }
             let block = offset >> self.bits;
             let run = loop {
-                let run = self.runs.get(self.at).copied().unwrap_or(FileRun {
-                    start: 0,
-                    logical: u32::MAX,
-                    len: 0,
-                });
-                let end = u64::from(run.logical) + u64::from(run.len);
-                if block < end || run.len == 0 {
-                    break run;
+                match self.runs.get(self.at).copied() {
+                    Some(run) if run.end() <= block => self.at += 1,
+                    run => break run,
                 }
-                self.at += 1;
             };
-            if block < u64::from(run.logical) || run.len == 0 {
+            let Some(run) = run.filter(|run| run.logical <= block) else {
                 return Err(BuildError::Usage(
                     "an archive gave data where it announced a hole; please report this".into(),
                 ));
-            }
-            let run_end = (u64::from(run.logical) + u64::from(run.len)) << self.bits;
+            };
+            let run_end = run.end() << self.bits;
             let room = (run_end - offset).min(self.writer.capacity() as u64);
             // At most the buffer.
             let count = left.min(room as usize);
-            let start = (run.start << self.bits) + (offset - (u64::from(run.logical) << self.bits));
+            let start = (run.start.0 << self.bits) + (offset - (run.logical << self.bits));
             let to = self.writer.range(start, count)?;
             match rest {
                 Ok(bytes) => {
@@ -269,7 +263,7 @@ impl Room {
         &mut self,
         placer: &mut RangePlacer,
         range: (u64, u64),
-        runs: &mut Vec<FileRun>,
+        runs: &mut Vec<Run>,
     ) -> Result<(), PlanError> {
         // What was asked for at most: the placer takes clusters for less, never for more.
         let most = (range.1 - range.0).div_ceil(1 << self.shape.cluster_bits) + 1;
@@ -385,7 +379,7 @@ impl<'a> Pipe<'a> {
             .writer
             .runs
             .iter()
-            .map(|run| run.start + u64::from(run.len))
+            .map(|run| run.start.0 + run.len)
             .max();
         let end = end.unwrap_or(0) << self.room.shape.block_size.bits();
         if self.room.growing && end > self.output.size() {
@@ -513,8 +507,8 @@ impl EarlyBlocks {
 fn clusters_of(file: &Streamed, bits: u32) -> impl Iterator<Item = ClusterRun> + '_ {
     let mut last = None;
     file.runs.iter().filter_map(move |run| {
-        let mut start = run.start >> bits;
-        let end = ((run.start + u64::from(run.len) - 1) >> bits) + 1;
+        let mut start = run.start.0 >> bits;
+        let end = ((run.start.0 + run.len - 1) >> bits) + 1;
         if last == Some(start) {
             start += 1;
         }

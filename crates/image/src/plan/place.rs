@@ -7,11 +7,11 @@
 //! The walk also serves to learn how much is needed: over [`FreeClusters::unbounded`] it never fails.
 
 use hashbrown::HashMap;
-use ondisk::{Group, Ino};
+use ondisk::map::{MapKind, Run, map_blocks};
+use ondisk::{FsBlock, Group, Ino};
 
 use super::error::{PlanError, Shortage};
 use super::inodes::Inodes;
-use super::maps::{FileRun, MapKind, map_blocks};
 use super::shape::ImageFormat;
 use super::space::{ClusterRun, FreeClusters};
 use super::xattrs::{Home, XattrPlans, split};
@@ -104,7 +104,7 @@ pub(crate) type StreamTable = HashMap<ArchiveKey, Streamed>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Streamed {
     /// Its runs, in order.
-    pub runs: Vec<FileRun>,
+    pub runs: Vec<Run>,
     /// Clusters they take.
     pub clusters: u64,
 }
@@ -116,8 +116,8 @@ pub(crate) struct Placement {
     pub nodes: Vec<NodePlace>,
     /// In order of the nodes.
     pub files: Vec<FilePlace>,
-    runs: Vec<FileRun>,
-    map_blocks: Vec<u64>,
+    runs: Vec<Run>,
+    map_blocks: Vec<FsBlock>,
     /// In order of their first use.
     pub xattr_blocks: Vec<XattrBlock>,
     /// In order of their sets' first use; those of one set follow one another.
@@ -134,12 +134,12 @@ pub(crate) struct Placement {
 
 impl Placement {
     /// The runs of a file's data.
-    pub(crate) fn runs(&self, file: &FilePlace) -> &[FileRun] {
+    pub(crate) fn runs(&self, file: &FilePlace) -> &[Run] {
         &self.runs[file.runs_at as usize..][..file.runs as usize]
     }
 
     /// The blocks of a file's map.
-    pub(crate) fn map_blocks(&self, file: &FilePlace) -> &[u64] {
+    pub(crate) fn map_blocks(&self, file: &FilePlace) -> &[FsBlock] {
         &self.map_blocks[file.map_at as usize..][..file.map as usize]
     }
 
@@ -353,7 +353,8 @@ impl<'a> Walk<'a> {
         let places = &mut self.placed.map_blocks;
         allocate(&mut self.placed.space, map, |run| {
             // One cluster holds one block of a map.
-            places.extend((run.start..run.start + run.len).map(|at| at << shape.cluster_bits));
+            let clusters = run.start..run.start + run.len;
+            places.extend(clusters.map(|at| FsBlock(at << shape.cluster_bits)));
         })?;
         let index = self.placed.files.len() as u32;
         self.placed.files.push(FilePlace {
@@ -483,7 +484,7 @@ impl RangePlacer {
         space: &mut FreeClusters,
         shape: &ImageFormat,
         (start, end): (u64, u64),
-        runs: &mut Vec<FileRun>,
+        runs: &mut Vec<Run>,
         from: usize,
     ) -> Result<(), PlanError> {
         let bits = shape.cluster_bits;
@@ -521,27 +522,25 @@ impl RangePlacer {
 }
 
 /// Appends a run in pieces that the map can hold, joined to the one before where they continue each other.
-fn push_run(runs: &mut Vec<FileRun>, from: usize, map: MapKind, at: u64, logical: u64, len: u64) {
-    let max = u64::from(map.max_run());
-    let (mut at, mut logical, mut len) = (at, logical, len);
+fn push_run(runs: &mut Vec<Run>, from: usize, map: MapKind, at: u64, logical: u64, len: u64) {
+    let max = map.max_run();
+    let mut rest = Run {
+        logical,
+        start: FsBlock(at),
+        len,
+        unwritten: false,
+    };
     if runs.len() > from
         && let Some(last) = runs.last_mut()
-        && last.start + u64::from(last.len) == at
-        && u64::from(last.logical) + u64::from(last.len) == logical
+        && last.is_continued_by(&rest)
     {
-        let more = len.min(max - u64::from(last.len));
-        // Both are at most `max`, which has 32 bits.
-        last.len += more as u32;
-        (at, logical, len) = (at + more, logical + more, len - more);
+        let more = len.min(max - last.len);
+        last.len += more;
+        rest = rest.cut(&(logical + more..logical + len));
     }
-    while len > 0 {
-        let take = len.min(max);
-        // A file has fewer than 2^32 blocks: checked before it is placed.
-        runs.push(FileRun {
-            start: at,
-            logical: logical as u32,
-            len: take as u32,
-        });
-        (at, logical, len) = (at + take, logical + take, len - take);
+    while rest.len > 0 {
+        let end = rest.logical + rest.len.min(max);
+        runs.push(rest.cut(&(rest.logical..end)));
+        rest = rest.cut(&(end..rest.end()));
     }
 }

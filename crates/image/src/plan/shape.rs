@@ -3,9 +3,9 @@
 use mkfs::Layout;
 use ondisk::features::Feature;
 use ondisk::inode::{BASE_SIZE, EXTRA_SIZE};
+use ondisk::map::MapKind;
 use ondisk::{BlockSize, Geometry, Group, Ino};
 
-use super::maps::MapKind;
 use super::space::FreeClusters;
 
 /// How many inodes may share one block of attributes: the kernel's own limit.

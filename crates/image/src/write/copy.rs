@@ -27,9 +27,9 @@ struct Piece {
     /// Index of the run in the file.
     run: u32,
     /// Blocks of the run before the piece.
-    skip: u32,
+    skip: u64,
     /// Blocks.
-    len: u32,
+    len: u64,
 }
 
 /// Where the next batch begins.
@@ -37,12 +37,12 @@ struct Piece {
 struct Cursor {
     file: usize,
     run: usize,
-    skip: u32,
+    skip: u64,
 }
 
 impl Cursor {
     /// Moves a batch's pieces into `pieces`; none at the end.
-    fn take(&mut self, plan: &ImagePlan, limit: u32, pieces: &mut Vec<Piece>) {
+    fn take(&mut self, plan: &ImagePlan, limit: u64, pieces: &mut Vec<Piece>) {
         pieces.clear();
         let mut blocks = 0;
         while blocks < limit {
@@ -102,7 +102,7 @@ pub(crate) fn copy(
     job: &Job<'_>,
 ) -> Result<(), BuildError> {
     let cursor = Mutex::new(Rank::Queue, Cursor::default());
-    let limit = (BATCH_BYTES >> plan.shape.block_size.bits()).max(1) as u32;
+    let limit = (BATCH_BYTES >> plan.shape.block_size.bits()).max(1);
     let turn = Turn::new();
     job.run(|_| {
         let buffer = BUFFER_BYTES.max(plan.shape.block_size.bytes());
@@ -139,7 +139,7 @@ impl<'a> Worker<'a> {
         let mut bytes = 0;
         for piece in pieces {
             let file = &self.plan.placement.files[piece.file as usize];
-            bytes += u64::from(piece.len) << self.plan.shape.block_size.bits();
+            bytes += piece.len << self.plan.shape.block_size.bits();
             if self.plan.is_directory(file) {
                 self.directory(file)?;
                 continue;
@@ -150,7 +150,7 @@ impl<'a> Worker<'a> {
             if let Kind::Symlink(target) = self.tree.kind(id) {
                 let start = self.plan.placement.runs(file)[0].start;
                 let size = self.plan.shape.block_size;
-                let block = self.writer.range(start << size.bits(), size.bytes())?;
+                let block = self.writer.range(start.offset(size), size.bytes())?;
                 block[..target.len()].copy_from_slice(target);
                 block[target.len()..].fill(0);
                 continue;
@@ -178,7 +178,7 @@ impl<'a> Worker<'a> {
         let [run] = self.plan.placement.runs(file) else {
             return false;
         };
-        let bytes = u64::from(piece.len) << self.plan.shape.block_size.bits();
+        let bytes = piece.len << self.plan.shape.block_size.bits();
         piece.len == run.len && bytes <= self.writer.capacity() as u64
     }
 
@@ -193,9 +193,9 @@ impl<'a> Worker<'a> {
         let bits = self.plan.shape.block_size.bits();
         let runs = self.plan.placement.runs(file);
         let run = runs[piece.run as usize];
-        let mut at = (run.start + u64::from(piece.skip)) << bits;
-        let mut offset = (u64::from(run.logical) + u64::from(piece.skip)) << bits;
-        let end = offset + (u64::from(piece.len) << bits);
+        let mut at = (run.start.0 + piece.skip) << bits;
+        let mut offset = (run.logical + piece.skip) << bits;
+        let end = offset + (piece.len << bits);
         let sparse = self.tree.is_sparse(id);
         let size = match self.tree.kind(id) {
             Kind::File { size } => size,
@@ -226,7 +226,7 @@ impl<'a> Worker<'a> {
         let runs = self.plan.placement.runs(file);
         let mut places = runs
             .iter()
-            .flat_map(|run| run.start..run.start + u64::from(run.len));
+            .flat_map(|run| run.start.0..run.start.0 + run.len);
         let bytes = self.plan.shape.block_size.bytes();
         let writer = &mut self.writer;
         let emit = |make: &mut dyn FnMut(&mut [u8])| -> Result<(), BuildError> {

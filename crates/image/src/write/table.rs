@@ -6,13 +6,13 @@
 use device::BlockDevice;
 use mkfs::SpecialInode;
 use ondisk::inode::{self, Inode};
-use ondisk::{Flags, Group, Ino, Timestamp};
+use ondisk::map::{self, MapKind};
+use ondisk::{Flags, FsBlock, Group, Ino, Timestamp};
 use sync::atomic::{AtomicU32, Ordering};
 
 use super::job::Job;
 use crate::error::BuildError;
 use crate::plan::inodes::generation;
-use crate::plan::maps::{self, MapKind};
 use crate::plan::place::{BlockOwner, FAST_SYMLINK, FilePlace, LOST_FOUND_NAME, NONE};
 use crate::plan::shape::LINKS_MAX;
 use crate::plan::xattrs::{Attribute, Home, split};
@@ -239,12 +239,12 @@ impl Tables<'_> {
             let seed = shape
                 .checksum_seed
                 .map(|seed| inode::checksum_seed(seed, ino, inode.generation()));
-            let emit = |place: u64, block: &[u8]| {
+            let emit = |place: FsBlock, block: &[u8]| {
                 device
-                    .write_at(place << shape.block_size.bits(), block)
+                    .write_at(place.offset(shape.block_size), block)
                     .map_err(BuildError::from)
             };
-            let area = maps::encode(shape.map, runs, places, shape.block_size, seed, emit)?;
+            let area = map::build_map(shape.map, runs, places, shape.block_size, seed, emit)?;
             *inode.block_area_mut() = area;
             if shape.map == MapKind::Extents {
                 inode.set_flags(inode.flags().with(Flags::EXTENTS));
@@ -380,7 +380,7 @@ impl Tables<'_> {
             let (now, later) = rest.split_at(rest.len().min(room));
             let mut blocks = now.to_vec();
             blocks.resize(room, 0);
-            device.write_at(run.start << shape.block_size.bits(), &blocks)?;
+            device.write_at(run.start.offset(shape.block_size), &blocks)?;
             rest = later;
         }
         inode.write_to(slot);
