@@ -21,18 +21,9 @@ use ondisk::jbd2::{
     CommitBlock, DescriptorWriter, JournalChecksum, JournalSuperblock, LogFormat,
     TransactionChecksum,
 };
-use ondisk::{BlockSize, Corrupt, FsBlock, Tid};
+use ondisk::{BlockRun, BlockSize, Corrupt, FsBlock, Tid};
 
 use crate::log::escape;
-
-/// Blocks of the journal that are contiguous on the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LogRun {
-    /// The first block on the device.
-    pub place: FsBlock,
-    /// The number of blocks.
-    pub blocks: u64,
-}
 
 /// Why a journal can't take a transaction.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +57,7 @@ pub type Blocks = BTreeMap<u64, Box<[u8]>>;
 /// A journal with an empty log, for one transaction.
 pub struct OfflineLog<'a> {
     device: &'a dyn BlockDevice,
-    runs: Vec<LogRun>,
+    runs: Vec<BlockRun>,
     superblock: JournalSuperblock,
     format: LogFormat,
 }
@@ -80,17 +71,17 @@ impl<'a> OfflineLog<'a> {
     pub fn open(
         device: &'a dyn BlockDevice,
         block_size: BlockSize,
-        runs: Vec<LogRun>,
+        runs: Vec<BlockRun>,
         may_be_in_use: bool,
     ) -> Result<OfflineLog<'a>, Error> {
         let mut bytes = [0; JournalSuperblock::SIZE];
-        let first = runs.first().map_or(FsBlock(0), |run| run.place);
+        let first = runs.first().map_or(FsBlock(0), |run| run.start);
         device.read_at(first.offset(block_size), &mut bytes)?;
         let superblock = JournalSuperblock::from_bytes(bytes);
         if superblock.features().unknown().is_some() {
             return Err(Error::UnknownFeatures);
         }
-        let available = runs.iter().map(|run| run.blocks).sum();
+        let available = runs.iter().map(|run| run.len).sum();
         let format = superblock.verify(block_size, available)?;
         if superblock.start() != 0 && !may_be_in_use {
             return Err(Error::NotEmpty);
@@ -133,12 +124,12 @@ impl<'a> OfflineLog<'a> {
     fn offset(&self, position: u32) -> Result<u64, Error> {
         let mut rest = u64::from(position);
         for run in &self.runs {
-            if rest < run.blocks {
-                return Ok(FsBlock(run.place.0 + rest).offset(self.format.block_size));
+            if rest < run.len {
+                return Ok(FsBlock(run.start.0 + rest).offset(self.format.block_size));
             }
-            rest -= run.blocks;
+            rest -= run.len;
         }
-        let room = self.runs.iter().map(|run| run.blocks).sum();
+        let room = self.runs.iter().map(|run| run.len).sum();
         Err(Error::TooLarge { needed: rest, room })
     }
 

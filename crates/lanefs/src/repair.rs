@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 pub use check::repair::{RepairOptions, RepairScope, Repaired, WriteSet};
 use device::{BlockDevice, DeviceError};
-use jbd2::offline::{self, LogRun, OfflineLog};
+use jbd2::offline::{self, OfflineLog};
 use jbd2::recovery;
-use ondisk::{Feature, FsBlock, Geometry, Site, Superblock, superblock};
+use ondisk::{BlockRun, Feature, FsBlock, Geometry, Site, Superblock, superblock};
 use sync::Arc;
 
 use crate::check::Options;
@@ -385,9 +385,9 @@ impl Writer<'_> {
         let Some(first) = runs.first().map(|(block, _)| *block) else {
             return Ok(None);
         };
-        let runs = runs.iter().map(|(block, len)| LogRun {
-            place: FsBlock(*block),
-            blocks: *len,
+        let runs = runs.iter().map(|(block, len)| BlockRun {
+            start: FsBlock(*block),
+            len: *len,
         });
         let size = self.writes.block_size;
         match OfflineLog::open(self.device, size, runs.collect(), self.has_fast_commits) {

@@ -12,24 +12,7 @@ use crate::place::{self, Placer};
 use crate::shape::{LARGE_FILE_BYTES, Shape};
 use crate::space::Space;
 use crate::template::{self, FsIdentity};
-use crate::{Error, Options, OtherSize, StreamGeometry, features, tables};
-
-/// Consecutive blocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BlockRun {
-    /// The first one.
-    pub start: FsBlock,
-    /// How many.
-    pub len: u64,
-}
-
-impl BlockRun {
-    /// The block after the last one.
-    #[must_use]
-    pub fn end(self) -> FsBlock {
-        FsBlock(self.start.0 + self.len)
-    }
-}
+use crate::{BlockRun, Error, Options, OtherSize, StreamGeometry, features, tables};
 
 /// Where a group's own metadata lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

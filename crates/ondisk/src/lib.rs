@@ -46,6 +46,6 @@ pub mod text;
 pub use features::{Feature, Features};
 pub use geometry::{Geometry, GeometryError, Unsupported};
 pub use group_desc::GroupDesc;
-pub use numbers::{BlockSize, FsBlock, Generation, Group, Ino, LBlock, Tid};
+pub use numbers::{BlockRun, BlockSize, FsBlock, Generation, Group, Ino, LBlock, Tid};
 pub use site::{Corrupt, Site};
 pub use superblock::Superblock;

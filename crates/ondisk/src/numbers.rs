@@ -1,4 +1,5 @@
-//! Newtypes for every number that names a thing on disk, so that mixing two kinds does not compile.
+//! Newtypes for every number that names a thing on disk, so that mixing two kinds does not compile; and ranges of
+//! blocks.
 
 use core::fmt;
 
@@ -150,6 +151,23 @@ impl FsBlock {
     #[must_use]
     pub fn offset(self, size: BlockSize) -> u64 {
         self.0 << size.bits()
+    }
+}
+
+/// Consecutive blocks of the file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockRun {
+    /// The first one.
+    pub start: FsBlock,
+    /// How many.
+    pub len: u64,
+}
+
+impl BlockRun {
+    /// The block after the last one.
+    #[must_use]
+    pub fn end(self) -> FsBlock {
+        FsBlock(self.start.0 + self.len)
     }
 }
 
