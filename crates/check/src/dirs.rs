@@ -170,14 +170,7 @@ impl Reader<'_> {
     }
 
     pub fn form(&self) -> DirForm {
-        let flags = self.flags();
-        DirForm {
-            block_size: self.volume.geometry.block_size(),
-            filetype: self.volume.has(Feature::FILETYPE),
-            checksum: self.volume.geometry.has_metadata_csum(),
-            hashes: flags.contains(Flags::ENCRYPT) && flags.contains(Flags::CASEFOLD),
-            max_ino: Ino(u32::MAX),
-        }
+        DirForm::of(&self.volume.geometry, self.flags()).with_any_ino()
     }
 
     /// Whether names are compared without case.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ondisk::dirent::{self, DirForm};
-use ondisk::{Feature, Flags, Ino, Inode, xattr};
+use ondisk::{Flags, Ino, Inode, xattr};
 use sync::{Mutex, Rank};
 
 use crate::dirs::{Node, Tree};
@@ -114,13 +114,7 @@ fn name_directories(
 fn each_name(volume: &Volume<'_>, node: &Node, visit: &mut dyn FnMut(u32, &[u8])) {
     let directory = &node.directory;
     let flags = directory.flags;
-    let form = DirForm {
-        block_size: volume.geometry.block_size(),
-        filetype: volume.has(Feature::FILETYPE),
-        checksum: volume.geometry.has_metadata_csum(),
-        hashes: flags.contains(Flags::ENCRYPT) && flags.contains(Flags::CASEFOLD),
-        max_ino: Ino(u32::MAX),
-    };
+    let form = DirForm::of(&volume.geometry, flags).with_any_ino();
     let mut block = |bytes: &[u8], form| {
         let entries = dirent::entries(bytes, form).map_while(Result::ok);
         for entry in entries.filter(|it| it.is_used() && !dirent::is_dots(it.name)) {

@@ -90,21 +90,16 @@ impl<'a> Directory<'a> {
         }
         let mut directory = Directory {
             volume,
+            form: DirForm::of(geometry, inode.flags()),
             inode,
-            form: DirForm {
-                block_size: geometry.block_size(),
-                filetype: geometry.has(Feature::FILETYPE),
-                checksum: geometry.has_metadata_csum(),
-                hashes: false,
-                max_ino: Ino(geometry.inodes_count()),
-            },
             blocks,
             indexed: false,
             changed: BTreeMap::new(),
         };
         let has_index = directory.inode.flags().contains(Flags::INDEX);
         directory.indexed = has_index && volume.has(Feature::DIR_INDEX);
-        directory.form.hashes = directory.is_encrypted() && directory.is_casefolded();
+        // Without the feature casefold the flag has no meaning.
+        directory.form.hashes &= directory.is_casefolded();
         Ok(directory)
     }
 

@@ -365,17 +365,13 @@ impl DirectoryPlan {
             None => self.order.len(),
         };
         let mut writer = DirBlockWriter::new(block, self.shape.form());
-        let mut push = |ino: Ino, name: &[u8], file_type: FileType| {
-            let fits = writer.push(ino, name, Some(file_type), None);
-            assert!(fits, "the names of a planned block fit it");
-        };
         if leaf == 0 && self.index.is_none() {
-            push(identity.ino, b".", FileType::Directory);
-            push(identity.parent, b"..", FileType::Directory);
+            writer.push_dots(identity.ino, identity.parent);
         }
         for i in &self.order[first..after] {
-            let target = target(*i as usize);
-            push(target.ino, name(*i as usize), target.file_type);
+            let (name, target) = (name(*i as usize), target(*i as usize));
+            let fits = writer.push(target.ino, name, Some(target.file_type), None);
+            assert!(fits, "the names of a planned block fit it");
         }
         writer.finish();
         if self.shape.checksum {

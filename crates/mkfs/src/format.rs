@@ -2,7 +2,7 @@
 
 use device::{BlockDevice, DeviceError};
 use ondisk::dirent::{self, DirBlockWriter, DirForm};
-use ondisk::{Feature, FileType, FsBlock, Group, Ino};
+use ondisk::{FileType, Flags, FsBlock, Group, Ino};
 
 use crate::file_map::MapBlock;
 use crate::layout::FilePlan;
@@ -119,28 +119,14 @@ impl FreeBlocks<'_> {
     }
 }
 
-fn form(layout: &Layout) -> DirForm {
-    let geometry = layout.geometry();
-    DirForm {
-        block_size: geometry.block_size(),
-        filetype: geometry.has(Feature::FILETYPE),
-        checksum: geometry.has(Feature::METADATA_CSUM),
-        hashes: false,
-        max_ino: Ino(geometry.inodes_count()),
-    }
-}
-
 fn write_root(
     device: &dyn BlockDevice,
     layout: &Layout,
     plan: &FilePlan,
 ) -> Result<SpecialInode, Error> {
-    let mut names: Vec<(&[u8], Ino)> = vec![(b".", Ino::ROOT), (b"..", Ino::ROOT)];
-    if layout.habits.lost_found {
-        names.push((b"lost+found", LOST_FOUND));
-    }
-    let links = names.len() as u16;
-    write_directory(device, layout, Ino::ROOT, plan, &names)?;
+    let lost_found = layout.habits.lost_found.then_some(LOST_FOUND);
+    write_directory(device, layout, Ino::ROOT, plan, lost_found)?;
+    let links = 2 + u16::from(lost_found.is_some());
     let mut inode = layout.new_inode(FileType::Directory.mode_bits() | 0o755, links);
     let (uid, gid) = layout.habits.root_owner;
     inode.set_uid(uid);
@@ -154,8 +140,7 @@ fn write_lost_found(
     layout: &Layout,
     plan: &FilePlan,
 ) -> Result<SpecialInode, Error> {
-    let names: [(&[u8], Ino); 2] = [(b".", LOST_FOUND), (b"..", Ino::ROOT)];
-    write_directory(device, layout, LOST_FOUND, plan, &names)?;
+    write_directory(device, layout, LOST_FOUND, plan, None)?;
     let mut inode = layout.new_inode(FileType::Directory.mode_bits() | 0o700, 2);
     write_map(device, layout, layout.fill(&mut inode, LOST_FOUND, plan))?;
     Ok(layout.special(LOST_FOUND, &inode))
@@ -166,23 +151,28 @@ fn write_map(device: &dyn BlockDevice, layout: &Layout, map: Vec<MapBlock>) -> R
         .try_for_each(|block| layout.write_block(device, block.place, &block.bytes))
 }
 
-/// Writes a directory's blocks: the names into the first, which holds them all, the others empty.
+/// Writes the blocks of a directory that is in the root, or is it: the dots and lost+found, if it is there, into the
+/// first, the others empty.
 fn write_directory(
     device: &dyn BlockDevice,
     layout: &Layout,
     ino: Ino,
     plan: &FilePlan,
-    names: &[(&[u8], Ino)],
+    lost_found: Option<Ino>,
 ) -> Result<(), Error> {
-    let form = form(layout);
-    let mut names = names;
+    let form = DirForm::of(layout.geometry(), Flags::default());
+    let mut is_first = true;
     for run in &plan.runs {
         for block in run.start.0..run.end().0 {
             let mut bytes = vec![0; form.block_size.bytes()];
             let mut writer = DirBlockWriter::new(&mut bytes, form);
-            for (name, target) in std::mem::take(&mut names) {
-                let fits = writer.push(*target, name, Some(FileType::Directory), None);
-                debug_assert!(fits);
+            if std::mem::take(&mut is_first) {
+                writer.push_dots(ino, Ino::ROOT);
+                if let Some(target) = lost_found {
+                    let file_type = Some(FileType::Directory);
+                    let fits = writer.push(target, b"lost+found", file_type, None);
+                    debug_assert!(fits);
+                }
             }
             writer.finish();
             if let Some(seed) = layout.inode_seed(ino) {

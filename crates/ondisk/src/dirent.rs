@@ -17,7 +17,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::csum::crc32c;
 use crate::dirhash::NameHash;
-use crate::inode_words::FileType;
+use crate::features::Feature;
+use crate::geometry::Geometry;
+use crate::inode_words::{FileType, Flags};
 use crate::numbers::{BlockSize, Ino};
 use crate::site::{Corrupt, Site};
 
@@ -85,6 +87,27 @@ pub struct DirForm {
 }
 
 impl DirForm {
+    /// The form of a directory with these flags.
+    #[must_use]
+    pub fn of(geometry: &Geometry, flags: Flags) -> DirForm {
+        DirForm {
+            block_size: geometry.block_size(),
+            filetype: geometry.has(Feature::FILETYPE),
+            checksum: geometry.has_metadata_csum(),
+            hashes: flags.contains(Flags::ENCRYPT.with(Flags::CASEFOLD)),
+            max_ino: Ino(geometry.inodes_count()),
+        }
+    }
+
+    /// The same form, in which a record may have any inode number.
+    #[must_use]
+    pub fn with_any_ino(self) -> DirForm {
+        DirForm {
+            max_ino: Ino(u32::MAX),
+            ..self
+        }
+    }
+
     /// The same form without a checksum at the end, as in inline directories and index blocks.
     #[must_use]
     pub fn without_checksum(self) -> DirForm {
@@ -363,6 +386,14 @@ impl<'a> DirBlockWriter<'a> {
         self.last = self.used;
         self.used += len;
         true
+    }
+
+    /// Appends `.` and `..`, with which a directory's first block begins: there they always fit.
+    pub fn push_dots(&mut self, own: Ino, parent: Ino) {
+        for (name, ino) in [(&b"."[..], own), (b"..", parent)] {
+            let fits = self.push(ino, name, Some(FileType::Directory), None);
+            debug_assert!(fits, "a block begins with its dots");
+        }
     }
 
     /// Gives the room that is left to the last record (a free one if the block has no record) and prepares the tail.

@@ -5,8 +5,8 @@ use ondisk::dirent::{self, DirForm};
 use ondisk::htree;
 use ondisk::jbd2::{self, JournalSuperblock, LogFormat};
 use ondisk::{
-    BlockSize, Feature, FileType, Flags, FsBlock, Geometry, Group, Ino, LBlock, Superblock, extent,
-    inode, xattr,
+    BlockSize, FileType, Flags, FsBlock, Geometry, Group, Ino, LBlock, Superblock, extent, inode,
+    xattr,
 };
 use sync::Arc;
 
@@ -207,13 +207,7 @@ impl Finder<'_> {
     }
 
     fn directory(&mut self, inode: &engine::InodeRef<'_>, flags: Flags, seed: u32) {
-        let form = DirForm {
-            block_size: self.block_size(),
-            filetype: self.geometry.has(Feature::FILETYPE),
-            checksum: self.geometry.has_metadata_csum(),
-            hashes: flags.contains(Flags::ENCRYPT) && flags.contains(Flags::CASEFOLD),
-            max_ino: Ino(self.geometry.inodes_count()),
-        };
+        let form = DirForm::of(&self.geometry, flags);
         for (number, block) in blocks_of(inode) {
             let bytes = self.image.get(self.at(block), self.block_size().bytes());
             let indexed = flags.contains(Flags::INDEX);

@@ -72,14 +72,7 @@ pub struct ParsedDirectory {
 
 /// How records of a directory are written.
 pub fn form(edit: &Edit<'_, '_>, inode: &Inode) -> DirForm {
-    let flags = inode.flags();
-    DirForm {
-        block_size: edit.geometry.block_size(),
-        filetype: edit.has(Feature::FILETYPE),
-        checksum: edit.geometry.has_metadata_csum(),
-        hashes: flags.contains(Flags::ENCRYPT) && flags.contains(Flags::CASEFOLD),
-        max_ino: Ino(u32::MAX),
-    }
+    DirForm::of(&edit.geometry, inode.flags()).with_any_ino()
 }
 
 /// Reads a directory. None where the device can't read a block of it.

@@ -541,7 +541,10 @@ pub(crate) fn first_block<'a>(
             let pin = volume.pin_new(at, sb::Kind::Directory, ino, seal)?;
             let mut contents = pin.bytes();
             let block = Arc::make_mut(&mut contents);
-            dots(block.bytes_mut(), form(mounted), ino, parent);
+            let form = DirForm::of(geometry, record.flags());
+            let mut writer = DirBlockWriter::new(block.bytes_mut(), form);
+            writer.push_dots(ino, parent);
+            writer.finish();
             first.contents = Some((pin, seal, contents));
             block_bytes
         }
@@ -553,27 +556,6 @@ pub(crate) fn first_block<'a>(
     // One block's sectors fit.
     let _fits = record.set_sectors(sectors, has_huge_file, geometry.block_size());
     Ok(Some(first))
-}
-
-fn form(mounted: &LiveFs) -> DirForm {
-    let geometry = mounted.volume().geometry();
-    DirForm {
-        block_size: geometry.block_size(),
-        filetype: geometry.has(Feature::FILETYPE),
-        checksum: geometry.has_metadata_csum(),
-        hashes: false,
-        max_ino: Ino(geometry.inodes_count()),
-    }
-}
-
-/// The first block of a directory without names.
-fn dots(bytes: &mut [u8], form: DirForm, ino: Ino, parent: Ino) {
-    let mut writer = DirBlockWriter::new(bytes, form);
-    for (name, ino) in [(&b"."[..], ino), (b"..", parent)] {
-        // Two of the shortest records fit any block.
-        let _fits = writer.push(ino, name, Some(FileType::Directory), None);
-    }
-    writer.finish();
 }
 
 fn map_first(record: &mut Inode, at: FsBlock) -> Result<(), Error> {

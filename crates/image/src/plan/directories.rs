@@ -4,9 +4,9 @@
 //! to keep the order of a million names meanwhile. Both plans are the same: they depend on names and format only.
 
 use ondisk::dirent::{self, DirBlockWriter, DirForm};
-use ondisk::features::Feature;
+
 use ondisk::inode::checksum_seed;
-use ondisk::{FileType, Ino};
+use ondisk::{Feature, FileType, Flags, Ino};
 
 use super::error::PlanError;
 use super::inodes::generation;
@@ -220,22 +220,13 @@ pub(crate) fn write_lost_found(
 ) -> Result<(), BuildError> {
     let shape = &plan.shape;
     let identity = identity(shape, shape.lost_found_ino, Ino::ROOT);
-    let form = DirForm {
-        block_size: shape.block_size,
-        filetype: shape.geometry.has(Feature::FILETYPE),
-        checksum: shape.checksum_seed.is_some(),
-        hashes: false,
-        max_ino: Ino(u32::MAX),
-    };
+    let form = DirForm::of(&shape.geometry, Flags::default());
     for number in 0..shape.lost_found_blocks() {
         emit(&mut |block| {
             let mut writer = DirBlockWriter::new(block, form);
-            let dots: [(&[u8], Ino); 2] = [(b".", identity.ino), (b"..", identity.parent)];
-            // Two dots fit any block.
-            let dots = dots.iter().filter(|_| number == 0);
-            let _ = dots
-                .map(|(name, ino)| writer.push(*ino, name, Some(FileType::Directory), None))
-                .count();
+            if number == 0 {
+                writer.push_dots(identity.ino, identity.parent);
+            }
             writer.finish();
             if form.checksum {
                 dirent::seal(block, identity.checksum_seed);
