@@ -3,7 +3,6 @@
 use core::ops::ControlFlow;
 
 use ondisk::dirent::{self, DirForm};
-use ondisk::features::Feature;
 use ondisk::htree::IndexBlock;
 use ondisk::inode::{Inode, attribute_area, checksum_seed};
 use ondisk::xattr::{self, INDEX_SYSTEM, ListPlace, Value};
@@ -61,15 +60,7 @@ impl<'a> DirectoryReader<'a> {
         if inode.file_type() != Some(FileType::Directory) {
             return Err(InspectError::NotADirectory(ino));
         }
-        let flags = inode.flags();
-        let geometry = &raw.geometry;
-        let form = DirForm {
-            block_size: geometry.block_size(),
-            filetype: geometry.has(Feature::FILETYPE),
-            checksum: geometry.has_metadata_csum(),
-            hashes: flags.contains(Flags::ENCRYPT) && flags.contains(Flags::CASEFOLD),
-            max_ino: Ino(geometry.inodes_count()),
-        };
+        let form = DirForm::of(&raw.geometry, inode.flags());
         Ok(DirectoryReader {
             raw,
             ino,
@@ -111,18 +102,15 @@ impl<'a> DirectoryReader<'a> {
     fn read_blocks<E: From<InspectError>>(&self, visit: Visit<'_, E>) -> Result<(), E> {
         let (mut budget, mut left) = (BUDGET, BLOCKS_MAX);
         walk::<E>(self.raw, self.ino, &self.inode, &mut budget, &mut |piece| {
-            let Piece::Run {
-                lblk, start, len, ..
-            } = piece
-            else {
+            let Piece::Run(run) = piece else {
                 return Ok(ControlFlow::Continue(()));
             };
             left = left
-                .checked_sub(len)
+                .checked_sub(run.len)
                 .ok_or(InspectError::DirectoryTooLarge)?;
-            for index in 0..len {
-                let block = FsBlock(start.0 + index);
-                if visit(lblk + index, block, &self.raw.block(block)?)?.is_break() {
+            for index in 0..run.len {
+                let block = FsBlock(run.start.0 + index);
+                if visit(run.logical + index, block, &self.raw.block(block)?)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }

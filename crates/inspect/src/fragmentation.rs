@@ -246,13 +246,10 @@ impl Fragmentation {
         let mut left = NODES_MAX.saturating_sub(self.nodes);
         let (mut extents, mut blocks, mut next) = (0, 0, None);
         let walked = walk::<InspectError>(raw, ino, &inode, &mut left, &mut |piece| {
-            if let Piece::Run {
-                lblk, start, len, ..
-            } = piece
-            {
-                extents += u64::from(next != Some((lblk, start.0)));
-                blocks += len;
-                next = Some((lblk.saturating_add(len), start.0.saturating_add(len)));
+            if let Piece::Run(run) = piece {
+                extents += u64::from(next != Some((run.logical, run.start.0)));
+                blocks += run.len;
+                next = Some((run.end(), run.start.0 + run.len));
             }
             Ok(ControlFlow::Continue(()))
         });

@@ -216,7 +216,7 @@ impl RawImage {
         let mut budget = BUDGET;
         walk::<InspectError>(self, ino, inode, &mut budget, &mut |piece| {
             match piece {
-                Piece::Run { lblk: 0, start, .. } => found = Some(start),
+                Piece::Run(run) if run.logical == 0 => found = Some(run.start),
                 _ if found.is_none() => return Ok(ControlFlow::Continue(())),
                 _ => {}
             }

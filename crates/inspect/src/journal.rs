@@ -5,7 +5,8 @@ use core::ops::ControlFlow;
 
 use ondisk::fast_commit::{FcRecord, records};
 use ondisk::jbd2::{BlockHeader, BlockKind, JournalSuperblock, LogFormat, Tags};
-use ondisk::{Corrupt, FsBlock, Ino, Tid};
+use ondisk::map::Run;
+use ondisk::{Corrupt, Ino, Tid};
 
 use crate::error::InspectError;
 use crate::image::RawImage;
@@ -18,8 +19,7 @@ const RUNS_MAX: usize = 1 << 16;
 pub struct JournalFile<'a> {
     raw: &'a RawImage,
     ino: Ino,
-    /// First logical block, first block, blocks.
-    runs: Vec<(u64, u64, u64)>,
+    runs: Vec<Run>,
     /// Blocks of all runs.
     blocks: u64,
     /// Its superblock.
@@ -45,12 +45,9 @@ impl<'a> JournalFile<'a> {
         let inode = raw.inode(ino)?;
         let (mut budget, mut blocks, mut runs) = (BUDGET, 0, Vec::new());
         walk::<InspectError>(raw, ino, &inode, &mut budget, &mut |piece| {
-            if let Piece::Run {
-                lblk, start, len, ..
-            } = piece
-            {
-                runs.push((lblk, start.0, len));
-                blocks += len;
+            if let Piece::Run(run) = piece {
+                runs.push(run);
+                blocks += run.len;
             }
             Ok(if runs.len() < RUNS_MAX {
                 ControlFlow::Continue(())
@@ -162,10 +159,10 @@ impl<'a> JournalFile<'a> {
 }
 
 /// Reads a block of the journal.
-fn block(raw: &RawImage, runs: &[(u64, u64, u64)], number: u64) -> Result<Vec<u8>, InspectError> {
+fn block(raw: &RawImage, runs: &[Run], number: u64) -> Result<Vec<u8>, InspectError> {
     let run = runs
         .iter()
-        .find(|(lblk, _, len)| (*lblk..lblk + len).contains(&number));
-    let (lblk, start, _) = run.ok_or(InspectError::JournalHole(number))?;
-    raw.block(FsBlock(start + number - lblk))
+        .find(|run| (run.logical..run.end()).contains(&number));
+    let run = run.ok_or(InspectError::JournalHole(number))?;
+    raw.block(run.cut(&(number..run.end())).start)
 }

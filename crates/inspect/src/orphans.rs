@@ -4,6 +4,7 @@ use core::ops::ControlFlow;
 use std::collections::HashSet;
 
 use ondisk::inode::{Inode, checksum_seed};
+use ondisk::map::Run;
 use ondisk::orphan_file;
 use ondisk::{Corrupt, FsBlock, Ino};
 
@@ -53,7 +54,7 @@ pub fn file<E: From<InspectError>>(
     let (mut blocks, mut slots) = (0, 0);
     let mut budget = BUDGET;
     walk::<E>(raw, ino, inode, &mut budget, &mut |piece| {
-        let Piece::Run { start, len, .. } = piece else {
+        let Piece::Run(Run { start, len, .. }) = piece else {
             return Ok(ControlFlow::Continue(()));
         };
         for block in (start.0..start.0 + len).map(FsBlock) {

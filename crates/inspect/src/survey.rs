@@ -7,6 +7,7 @@ use core::ops::ControlFlow;
 use ondisk::features::Feature;
 use ondisk::group_desc::flags;
 use ondisk::inode::Inode;
+use ondisk::map::{MapNode, Run};
 use ondisk::{Corrupt, FileType, FsBlock, Geometry, Group, GroupDesc, Ino, bitmap};
 
 use crate::error::InspectError;
@@ -247,13 +248,13 @@ impl Survey {
         let (mut blocks, mut pieces, mut end) = (0u64, 0u64, None);
         let walked = walk::<InspectError>(raw, ino, inode, &mut budget, &mut |piece| {
             match piece {
-                Piece::Node { block, .. } => {
+                Piece::Node(MapNode { block, .. }) => {
                     nodes.push(block);
                     if end == Some(block.0) {
                         end = block.0.checked_add(1);
                     }
                 }
-                Piece::Run { start, len, .. } => {
+                Piece::Run(Run { start, len, .. }) => {
                     blocks = blocks.saturating_add(len);
                     pieces += u64::from(end != Some(start.0));
                     end = start.0.checked_add(len);

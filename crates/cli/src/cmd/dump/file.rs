@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use inspect::{BUDGET, Piece, RawImage, walk};
 use ondisk::extent::{Expect, ExtentNode, verify_tail};
 use ondisk::inode::{Inode, attribute_area, checksum_seed};
+use ondisk::map::MapNode;
 use ondisk::text::{ExtentNodeText, InodeText, XattrsText};
 use ondisk::xattr::{ListPlace, verify_block_checksum};
 use ondisk::{Flags, Ino};
@@ -64,22 +65,18 @@ pub fn extents(out: &mut impl Write, raw: &RawImage, ino: Ino) -> Result<(), Fai
     let mut budget = BUDGET;
     walk(raw, ino, &inode, &mut budget, &mut |piece| {
         match piece {
-            Piece::Run {
-                lblk,
-                start,
-                len,
-                unwritten,
-            } => {
+            Piece::Run(run) => {
                 runs += 1;
-                blocks += len;
-                let words = if unwritten { ", unwritten" } else { "" };
+                blocks += run.len;
+                let words = if run.unwritten { ", unwritten" } else { "" };
+                let (lblk, start, len) = (run.logical, run.start, run.len);
                 let (last, end) = (lblk + len - 1, start.0 + len - 1);
                 writeln!(
                     out,
                     "{lblk:>10}..={last:<10} {start:>12}..={end:<12} {len:>8} blocks{words}"
                 )?;
             }
-            Piece::Node { block, depth } => {
+            Piece::Node(MapNode { block, depth, .. }) => {
                 nodes += 1;
                 let is_wrong = is_extents
                     && raw.geometry.has_metadata_csum()
