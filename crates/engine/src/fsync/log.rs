@@ -1,366 +1,47 @@
-//! What changed since the last full commit, as far as fast commits are about it: names, blocks of files, and the log of
-//! the running transaction.
+//! The fsync log: what fsynced files need, logged in ext4's fast-commit area so that Linux, e2fsck and lanefs all
+//! replay it.
 //!
-//! Handles of an epoch note what they change in that epoch's tables, in shards by inode ([`Rank::LogChanges`], held for
-//! a look); the committer forgets an epoch's tables and ends its log before it writes the transaction. Nothing is kept
-//! on file systems whose journal has no area for fast commits.
+//! # Trouble cases
 //!
-//! What a crash leaves: whatever the log commits say; see [`logtree`].
+//! What goes wrong when a log has too little, too much, or the wrong order. A test of each replays the
+//! log as Linux does and as e2fsck does.
+//!
+//! - A renamed over B, then an fsync of the file: both names, the file and B's old inode are logged; else A and B both
+//!   name the file, which has one link.
+//! - A removed and made again, fsync of A: A is taken from the old inode, then given to the new one; else Linux keeps
+//!   the old file under A, and the new inode is left unattached.
+//! - A linked as B, removed and made again, fsync of A: B and its inode are logged too; else the old data are gone
+//!   under both names.
+//! - An inode's number used again in the same transaction: never happens, numbers are free for others after a full
+//!   commit; else e2fsck gives the new file the old one's blocks.
+//! - A file unlinked while open, another one fsynced: nothing is logged of an inode without links; else Linux refuses
+//!   the mount.
+//! - A moved to B and back: nothing of either name is logged; otherwise a second replay does not find the name.
+//!
+//! So the log is not a queue of operations. For each inode and each name it keeps what the disk has, what the log has
+//! and what is there now, and writes the difference, closed over names and inodes ([`closure`]), in an order in which
+//! no link count passes through 0 ([`FsyncLog`], [`records`]). What can't be expressed is committed in full.
+//!
+//! [`LogTree`] is the concurrent B+tree under it: a logged inode's item is rewritten with its leaf alone locked.
+//!
+//! This is the lower floor of the room, which knows no inode in memory: [`changes`] is what the rooms above append to;
+//! [`running`] has the running transaction's log.
 
+mod area;
+mod batches;
 mod budget;
 mod changes;
+mod closure;
+mod item;
+mod records;
 mod room;
+mod running;
+mod tree;
 
-use std::ops::Range;
-
-use journal::canary::{self, Canary};
-use journal::{Epoch, Handle, Journal};
-use logtree::{FsyncLog, LogArea};
-use ondisk::{Ino, Tid};
-use sync::{Arc, CachePadded, Counter, Hint, Lanes, Mutex, Rank, RwLock};
-
-pub(crate) use self::budget::Cost;
-pub(crate) use self::changes::{BlockRanges, EpochChanges, UnloggedNames};
-pub(crate) use self::room::Placed;
-use crate::variants::{Chosen, LogUpdate, LogUse, Variants};
-
-/// What is written home for a log's sake costs two flushes: that is worth it if logs let fsyncs go so many times before
-/// a full commit ends them, on the average of so many logs. Those let go together count once: a full commit would have
-/// served them together as well. If they do not, so many full commits go without before the next trial, twice as many
-/// after each trial that fails.
-const WORTHWHILE: u64 = 16;
-const TRIED: u64 = 4;
-const DECLINED_FIRST: u64 = 64;
-const DECLINED_MOST: u64 = 4096;
-
-/// A log, with a count of its users that those of one thread share.
-pub(crate) type RunningLog = Arc<CachePadded<Arc<FsyncLog>>>;
-
-/// The running epoch's log as one thread knows it.
-struct Mine(Mutex<Option<(Epoch, RunningLog)>>);
-
-impl Default for Mine {
-    fn default() -> Mine {
-        Mine(Mutex::new(Rank::Leaf, None))
-    }
-}
-
-/// What logs were worth lately.
-#[derive(Default)]
-struct Worth {
-    logs: u64,
-    syncs: u64,
-    /// How many full commits went without after the last trial that failed; 0 after one that did not.
-    declined: u64,
-}
-
-impl Worth {
-    /// A log ended that let fsyncs go so many times; how many commits are to go without, if that is decided now.
-    fn ended(&mut self, syncs: u64) -> Option<u64> {
-        self.logs += 1;
-        self.syncs += syncs;
-        if self.logs < TRIED {
-            return None;
-        }
-        self.declined = match self.syncs < WORTHWHILE * TRIED {
-            true => (2 * self.declined).clamp(DECLINED_FIRST, DECLINED_MOST),
-            false => 0,
-        };
-        (self.logs, self.syncs) = (0, 0);
-        Some(self.declined)
-    }
-}
-
-/// Fast commits of a file system.
-pub(crate) struct FastLog {
-    /// By the epoch's lowest bit.
-    epochs: [EpochChanges; 2],
-    /// The log of the running epoch, once someone needed one. [log running; read: shared]
-    running: RwLock<Option<(Epoch, Arc<FsyncLog>)>>,
-    /// The same for each thread that asked, so that to ask writes no line that others write. Filled with `running`
-    /// shared; an ended log goes from here after it went from there, so none stays. [leaf]
-    known: Lanes<Mine>,
-    update: Chosen<LogUpdate>,
-    when: Chosen<LogUse>,
-    /// Touched when a log ends. [leaf]
-    worth: Mutex<Worth>,
-    /// So many full commits are still to go without the log where it must be made ready first.
-    declined: Hint<u64>,
-    /// What `worth` says is of no use any more.
-    forgets: Hint<bool>,
-    pub(crate) statistics: logtree::LogStatistics,
-    /// Why fsyncs were full commits: the epoch was not the next one, something can't be logged, a replay of the log
-    /// would take too long, the log would not have been worth it, or was full, or ended meanwhile. [counters]
-    pub(crate) not_next: Counter,
-    pub(crate) unloggable: Counter,
-    pub(crate) replay_budget: Counter,
-    not_worth: Counter,
-    pub(crate) ended: Counter,
-    /// What the trees of logs that ended counted. [counters]
-    updates: Counter,
-    inserts: Counter,
-    parent_write_locks: Counter,
-    splits: Counter,
-}
-
-impl FastLog {
-    pub(crate) fn new(variants: &Variants) -> FastLog {
-        FastLog {
-            epochs: [EpochChanges::new(), EpochChanges::new()],
-            running: RwLock::new(Rank::LogRunning, None),
-            known: Lanes::new(),
-            update: Chosen::new(variants.log_update),
-            when: Chosen::new(variants.log_use),
-            worth: Mutex::new(Rank::Leaf, Worth::default()),
-            declined: Hint::new(0),
-            forgets: Hint::new(false),
-            statistics: logtree::LogStatistics::default(),
-            not_next: Counter::new(),
-            unloggable: Counter::new(),
-            replay_budget: Counter::new(),
-            not_worth: Counter::new(),
-            ended: Counter::new(),
-            updates: Counter::new(),
-            inserts: Counter::new(),
-            parent_write_locks: Counter::new(),
-            splits: Counter::new(),
-        }
-    }
-
-    /// From the next log on these forms are used. What `log_use=auto` has learnt is forgotten when it is chosen.
-    pub(crate) fn choose(&self, variants: &Variants) {
-        self.update.set(variants.log_update);
-        if self.when.get() != variants.log_use {
-            self.forgets.set(true);
-            self.declined.set(0);
-        }
-        self.when.set(variants.log_use);
-    }
-
-    /// Whether an fsync that could begin a log should write home what was committed, without which there is none.
-    pub(crate) fn is_worth_a_checkpoint(&self) -> bool {
-        if self.when.get() == LogUse::Always {
-            return true;
-        }
-        if self.declined.get() == 0 {
-            return true;
-        }
-        self.not_worth.add(1);
-        false
-    }
-
-    /// What changed in an epoch.
-    pub(crate) fn changes(&self, epoch: Epoch) -> &EpochChanges {
-        &self.epochs[(epoch.0 & 1) as usize]
-    }
-
-    /// A name stands for something else from this handle on.
-    pub(crate) fn note_name(
-        &self,
-        handle: &Handle<'_>,
-        place: (Ino, &[u8]),
-        before: Option<Ino>,
-        now: Option<Ino>,
-    ) {
-        let changes = self.changes(handle.epoch());
-        if !changes.has_too_many() {
-            changes.note_name((place.0, place.1.into()), before, now);
-        }
-    }
-
-    /// Names are put into a block of a directory from this handle on, which holds `before` so far; whether a replay of
-    /// fast commits surely has room for them. Before [`FastLog::note_name`].
-    pub(crate) fn note_placed(
-        &self,
-        handle: &Handle<'_>,
-        directory: Ino,
-        placed: &Placed,
-        before: &[u8],
-    ) -> bool {
-        let changes = self.changes(handle.epoch());
-        changes.has_too_many() || changes.note_placed(directory, placed, before)
-    }
-
-    /// A file is cut from this handle on, which had so many bytes.
-    pub(crate) fn note_cut(&self, handle: &Handle<'_>, ino: Ino, bytes: u64) {
-        let changes = self.changes(handle.epoch());
-        if !changes.has_too_many() {
-            changes.note_cut(ino, bytes);
-        }
-    }
-
-    /// Blocks of a file are mapped otherwise from this handle on, in a map that has an index, or had one just before.
-    pub(crate) fn note_ranges(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        ranges: &[Range<u64>],
-        has_index: bool,
-    ) {
-        let changes = self.changes(handle.epoch());
-        let is_change = !ranges.is_empty() || has_index;
-        if is_change && !changes.has_too_many() {
-            changes.note_ranges(ino, ranges, has_index);
-        }
-    }
-
-    /// The log of an epoch, if there is one.
-    pub(crate) fn running(&self, epoch: Epoch) -> Option<RunningLog> {
-        let mine = &self.known.mine().0;
-        if let Some((_, log)) = mine.lock().as_ref().filter(|(of, _)| *of == epoch) {
-            return Some(Arc::clone(log));
-        }
-        let running = self.running.read();
-        let (_, log) = running.as_ref().filter(|(of, _)| *of == epoch)?;
-        let log = Arc::new(CachePadded::new(Arc::clone(log)));
-        *mine.lock() = Some((epoch, Arc::clone(&log)));
-        Some(log)
-    }
-
-    /// The log of an epoch of which the caller has a handle, begun if need be; `None` if there can't be one now.
-    pub(crate) fn log(
-        &self,
-        handle: &Handle<'_>,
-        journal: &Journal,
-        block_bytes: usize,
-    ) -> Option<RunningLog> {
-        let epoch = handle.epoch();
-        let tid: Tid = journal.fast_tid(epoch)?;
-        if let Some(log) = self.running(epoch) {
-            return Some(log);
-        }
-        let mut running = self.running.write();
-        if running.as_ref().is_none_or(|(of, _)| *of != epoch) {
-            let update = match self.update.get() {
-                LogUpdate::InPlace => logtree::LogUpdate::InPlace,
-                LogUpdate::Insert => logtree::LogUpdate::Insert,
-            };
-            let log = Arc::new(FsyncLog::new(tid, block_bytes, update));
-            *running = Some((epoch, log));
-        }
-        drop(running);
-        // The handle keeps it.
-        self.running(epoch)
-    }
-
-    /// Ends the log of a sealed epoch, and forgets what changed in it; whether the area was written.
-    pub(crate) fn end(&self, sealed: Epoch) -> bool {
-        let mut running = self.running.write();
-        let log = running.take_if(|(epoch, _)| *epoch <= sealed);
-        drop(running);
-        self.changes(sealed).clear();
-        let Some((_, log)) = log else {
-            // Only the committer counts it down.
-            let left = self.declined.get();
-            self.declined.set(left.saturating_sub(1));
-            return false;
-        };
-        for known in self.known.iter() {
-            known.0.lock().take_if(|(epoch, _)| *epoch <= sealed);
-        }
-        let ended = log.close();
-        let mut worth = self.worth.lock();
-        if self.forgets.swap(false) {
-            *worth = Worth::default();
-        }
-        if let Some(declined) = worth.ended(ended.syncs) {
-            self.declined.set(declined);
-        }
-        drop(worth);
-        let counted = log.counters();
-        self.updates.add(counted.updates.sum());
-        self.inserts.add(counted.inserts.sum());
-        self.parent_write_locks
-            .add(counted.parent_write_locks.sum());
-        let splits = counted.leaf_splits.sum() + counted.node_splits.sum();
-        self.splits.add(splits);
-        ended.is_touched
-    }
-
-    /// What was counted.
-    pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
-        let running = self.running.read();
-        let of = |count: &dyn Fn(&logtree::TreeCounters) -> u64| {
-            running.as_ref().map_or(0, |(_, log)| count(log.counters()))
-        };
-        let said = &self.statistics;
-        vec![
-            ("fsync.log_commits", said.log_commits.sum()),
-            ("fsync.log_blocks", said.log_blocks.sum()),
-            ("fsync.log_commits_of_one_block", said.one_block.sum()),
-            ("fsync.already_logged", said.already_logged.sum()),
-            ("fsync.followers", said.followers.sum()),
-            ("fsync.joined", said.joined.sum()),
-            ("fsync.surprises", said.surprises.sum()),
-            ("fsync.full_not_next", self.not_next.sum()),
-            ("fsync.full_unloggable", self.unloggable.sum()),
-            ("fsync.full_replay_budget", self.replay_budget.sum()),
-            ("fsync.full_not_worth", self.not_worth.sum()),
-            ("fsync.full_log_ended", self.ended.sum()),
-            (
-                "fsync.items_in_place",
-                self.updates.sum() + of(&|counters| counters.updates.sum()),
-            ),
-            (
-                "fsync.items_inserted",
-                self.inserts.sum() + of(&|counters| counters.inserts.sum()),
-            ),
-            (
-                "fsync.parent_write_locks",
-                self.parent_write_locks.sum() + of(&|counters| counters.parent_write_locks.sum()),
-            ),
-            (
-                "fsync.splits",
-                self.splits.sum()
-                    + of(&|counters| counters.leaf_splits.sum() + counters.node_splits.sum()),
-            ),
-        ]
-    }
-}
-
-/// The journal's area.
-pub(crate) struct JournalArea<'a>(pub(crate) &'a Journal);
-
-impl LogArea for JournalArea<'_> {
-    fn write(&self, first: u32, blocks: &[u8]) -> Result<(), String> {
-        let written = self.0.write_fast(first, blocks);
-        written.map_err(|error| error.to_string())
-    }
-
-    fn flush_data(&self) -> Result<(), String> {
-        if canary::makes(Canary::TailBeforeData) {
-            return Ok(());
-        }
-        let flushed = self.0.flush_before_fast();
-        flushed.map_err(|error| error.to_string())
-    }
-
-    fn blocks(&self) -> u32 {
-        self.0.fast_blocks()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn logs_that_end_early_are_done_without_for_longer_and_longer() {
-        let mut worth = Worth::default();
-        let mut tried = |syncs: &[u64]| -> Option<u64> {
-            let said: Vec<_> = syncs.iter().map(|count| worth.ended(*count)).collect();
-            let (last, before) = said.split_last().unwrap();
-            assert!(before.iter().all(Option::is_none));
-            *last
-        };
-        assert_eq!(tried(&[1, 1, 2, 100]), Some(0));
-        assert_eq!(tried(&[1, 20, 20, 20]), Some(DECLINED_FIRST));
-        assert_eq!(tried(&[0; 4]), Some(2 * DECLINED_FIRST));
-        for _ in 0..10 {
-            tried(&[1; 4]);
-        }
-        assert_eq!(tried(&[2; 4]), Some(DECLINED_MOST));
-        assert_eq!(tried(&[16; 4]), Some(0));
-        assert_eq!(tried(&[15; 4]), Some(DECLINED_FIRST));
-    }
-}
+pub(crate) use batches::{Closure, FsyncLog, InodeState, NameState};
+pub(crate) use budget::Cost;
+pub(crate) use changes::{BlockRanges, EpochChanges, UnloggedNames};
+pub(crate) use closure::{Changes, Members, NamePlace, close};
+pub(crate) use item::{Batch, Range};
+pub(crate) use room::Placed;
+pub(crate) use running::{FastLog, JournalArea, RunningLog};

@@ -13,13 +13,14 @@ use std::collections::BTreeSet;
 
 use journal::Epoch;
 use journal::canary::{self, Canary};
-use logtree::closure::{self, Changes, Members, NamePlace};
-use logtree::{Batch, Closure, FsyncLog, InodeState, NameState};
 use ondisk::extent::{ExtentEntries, ExtentNode};
 use ondisk::{FileType, Flags, Ino, LBlock, extent, inode};
 use sync::Arc;
 
 use super::SyncScope;
+use super::log::{
+    self, Batch, Changes, Closure, FsyncLog, InodeState, Members, NamePlace, NameState,
+};
 use crate::error::Error;
 use crate::extent::Mappings;
 use crate::fsync::log::{
@@ -196,7 +197,7 @@ fn try_log(
         true => (Some(of.ino()), None),
         false => (None, Some(of.ino())),
     };
-    let Some(members) = closure::close(changes, file, names) else {
+    let Some(members) = log::close(changes, file, names) else {
         return Ok(Tried::Unloggable);
     };
     let mut wanted = members.inodes.clone();
@@ -337,7 +338,7 @@ impl Gathered<'_> {
 
     /// What Linux's replay of an inode with these ranges takes at most. A map that has ranges to tell is in the inode,
     /// and was there since the last full commit; what did not change of it is mapped whatever was replayed so far.
-    fn replayed(&self, inode: &LoadedInode, ranges: &[logtree::Range]) -> Cost {
+    fn replayed(&self, inode: &LoadedInode, ranges: &[log::Range]) -> Cost {
         let block_size = self.mounted.volume().geometry().block_size();
         let root = inode.block_area();
         // With names, its record is there twice.
@@ -361,7 +362,7 @@ impl Gathered<'_> {
             ExtentEntries::Indices(_) => 0,
         };
         let holes = blocks.saturating_sub(mapped.saturating_sub(touched));
-        let told: u64 = ranges.iter().map(logtree::Range::records).sum();
+        let told: u64 = ranges.iter().map(log::Range::records).sum();
         Cost {
             holes: told.saturating_mul(holes),
             extents: records * u64::from(extents),
@@ -369,17 +370,13 @@ impl Gathered<'_> {
     }
 
     /// How ranges are mapped now.
-    fn mapped(
-        &self,
-        inode: &LoadedInode,
-        ranges: &BlockRanges,
-    ) -> Result<Vec<logtree::Range>, Error> {
+    fn mapped(&self, inode: &LoadedInode, ranges: &BlockRanges) -> Result<Vec<log::Range>, Error> {
         let mut mapped = Vec::new();
         for range in ranges.iter() {
             for run in Mappings::new(self.mounted.volume(), inode, range)? {
                 let run = run?;
                 // Within the 2^32 blocks that a map can name.
-                mapped.push(logtree::Range {
+                mapped.push(log::Range {
                     first: LBlock(run.logical as u32),
                     len: run.len as u32,
                     at: run.physical.map(|at| (at, run.unwritten)),

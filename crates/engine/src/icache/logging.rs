@@ -4,10 +4,11 @@
 //! so nothing is lost with it. No lock of its own but a leaf.
 
 use journal::Epoch;
-use logtree::Batch;
 use ondisk::FileType;
 use ondisk::inode::Inode;
 use sync::{Guarded, Mutex, Rank, Stamp};
+
+use crate::fsync::log::Batch;
 
 /// Where an inode was put into the log.
 #[derive(Clone, Copy)]

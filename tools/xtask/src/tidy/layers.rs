@@ -12,12 +12,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("buffer", &["device", "sync"]),
     ("jbd2", &["ondisk", "device", "sync"]),
     ("journal", &["jbd2", "buffer", "ondisk", "device", "sync"]),
-    ("logtree", &["ondisk", "device", "sync"]),
     (
         "engine",
-        &[
-            "logtree", "journal", "jbd2", "buffer", "ondisk", "device", "sync",
-        ],
+        &["journal", "jbd2", "buffer", "ondisk", "device", "sync"],
     ),
     ("check", &["ondisk", "device", "sync"]),
     ("inspect", &["ondisk", "device", "sync"]),

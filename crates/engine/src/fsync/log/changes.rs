@@ -1,19 +1,19 @@
 //! The names and blocks of files that changed in one epoch, in shards by inode ([`Rank::LogChanges`], held for one
 //! access). The fsync log is made from them.
 //!
-//! What a crash leaves: nothing of these tables; what the log left is described in [`logtree`].
+//! What a crash leaves: nothing of these tables; what the log left is described in [`super`].
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use hashbrown::HashMap;
-use logtree::Batch;
-use logtree::closure::{Changes, Members, NAMES_MAX, NamePlace};
 use ondisk::Ino;
 use sync::{CachePadded, Mutex, Rank, Statistic};
 
 use super::budget::{Budget, Cost};
+use super::closure::{Changes, Members, NAMES_MAX, NamePlace};
+use super::item::Batch;
 use super::room::{Leaf, Placed};
 
 const SHARDS: usize = 64;
@@ -364,7 +364,7 @@ mod tests {
             let ino = Ino(100 + u32::from(number));
             let own = place(&[b'0' + number]);
             changes.note_name(passing.clone(), None, Some(ino));
-            let members = logtree::closure::close(&changes, [ino], []).unwrap();
+            let members = crate::fsync::log::close(&changes, [ino], []).unwrap();
             let expected: BTreeSet<Ino> = before.into_iter().chain([ino]).collect();
             assert_eq!(members.inodes, expected);
             for ino in &members.inodes {

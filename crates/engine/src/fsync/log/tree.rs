@@ -23,30 +23,30 @@ const LEVELS_MAX: u64 = 64;
 const CHILDREN_MIN: usize = 4;
 
 /// What a leaf holds.
-pub trait LeafValue {
+pub(crate) trait LeafValue {
     /// Bytes that count towards a node's size.
     fn weight(&self) -> usize;
 }
 
 /// How often what was done; see [`LogTree::counters`].
 #[derive(Debug, Default)]
-pub struct TreeCounters {
+pub(crate) struct TreeCounters {
     /// Items changed with their leaf alone locked for writing.
-    pub updates: Counter,
+    pub(crate) updates: Counter,
     /// Items put in, or changed, with the leaf's parent locked for writing.
-    pub inserts: Counter,
+    pub(crate) inserts: Counter,
     /// Inner nodes (the anchor among them) locked for writing.
-    pub parent_write_locks: Counter,
+    pub(crate) parent_write_locks: Counter,
     /// Leaves that became two.
-    pub leaf_splits: Counter,
+    pub(crate) leaf_splits: Counter,
     /// Inner nodes that became two.
-    pub node_splits: Counter,
+    pub(crate) node_splits: Counter,
     /// Inserts that began again because a node above the leaf's parent had to split.
-    pub restarts: Counter,
+    pub(crate) restarts: Counter,
 }
 
 /// The tree; see the module.
-pub struct LogTree<K, V> {
+pub(crate) struct LogTree<K, V> {
     /// Holds the root as its only child.
     anchor: Node<K, V>,
     /// The root's level. [written with the anchor locked]
@@ -201,7 +201,7 @@ fn show<K: Ord + Copy, V: LeafValue, R>(
 impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
     /// An empty tree with nodes of about this size.
     #[must_use]
-    pub fn new(node_bytes: usize) -> LogTree<K, V> {
+    pub(crate) fn new(node_bytes: usize) -> LogTree<K, V> {
         let root = Arc::new(Node::new(0, Body::Leaf(Vec::new())));
         LogTree {
             anchor: Node::new(LEVELS_MAX, Body::Inner(vec![(K::default(), root)])),
@@ -212,13 +212,13 @@ impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
     }
 
     /// What was counted so far.
-    pub fn counters(&self) -> &TreeCounters {
+    pub(crate) fn counters(&self) -> &TreeCounters {
         &self.counters
     }
 
     /// Changes an item that is there, without making it heavier: its leaf alone is locked for writing, and nothing
     /// splits. `None` if there is no such item.
-    pub fn update<R>(&self, key: &K, change: impl FnOnce(&mut V) -> R) -> Option<R> {
+    pub(crate) fn update<R>(&self, key: &K, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         descend(self.anchor.body.read(), key, |items| {
             let place = items.binary_search_by_key(key, |(key, _)| *key).ok()?;
             let value = &mut items[place].1;
@@ -232,7 +232,7 @@ impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
 
     /// Puts an item in, or has `merge` change the one that is there; whether there was one. The leaf's parent is locked
     /// for writing, and a leaf without room is split, whether or not the item is there.
-    pub fn insert(&self, key: K, value: V, merge: impl FnOnce(&mut V, V)) -> bool {
+    pub(crate) fn insert(&self, key: K, value: V, merge: impl FnOnce(&mut V, V)) -> bool {
         let (mut level, mut value, mut merge) = (1, value, Some(merge));
         loop {
             // If the root split since, one node more is locked exclusively than needed.
@@ -342,8 +342,9 @@ impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
         self.height.set(child.level + 1);
     }
 
-    /// Gives up an item; whether it was there. Its leaf alone is locked for writing.
-    pub fn remove(&self, key: &K) -> bool {
+    /// Gives up an item; whether it was there. Its leaf alone is locked for writing. The log itself removes nothing.
+    #[cfg(test)]
+    pub(crate) fn remove(&self, key: &K) -> bool {
         let removed = descend(self.anchor.body.read(), key, |items| {
             let place = items.binary_search_by_key(key, |(key, _)| *key).ok()?;
             Some(items.remove(place))
@@ -352,7 +353,7 @@ impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
     }
 
     /// What `look` says of an item, if it is there.
-    pub fn get<R>(&self, key: &K, look: impl FnOnce(&V) -> R) -> Option<R> {
+    pub(crate) fn get<R>(&self, key: &K, look: impl FnOnce(&V) -> R) -> Option<R> {
         show(self.anchor.body.read(), key, None, |items, _| {
             let place = items.binary_search_by_key(key, |(key, _)| *key).ok()?;
             Some(look(&items[place].1))
@@ -360,7 +361,9 @@ impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
     }
 
     /// Shows the items from `from` on, in order, as long as `look` says true. Each leaf is shown as it is at one time.
-    pub fn scan(&self, from: K, mut look: impl FnMut(&K, &V) -> bool) {
+    /// The log itself reads items one by one.
+    #[cfg(test)]
+    pub(crate) fn scan(&self, from: K, mut look: impl FnMut(&K, &V) -> bool) {
         let mut next = Some(from);
         while let Some(from) = next {
             next = show(self.anchor.body.read(), &from, None, |items, end| {

@@ -20,9 +20,9 @@ use sync::company::{self, Doubt};
 use sync::{MutexGuard, thread};
 
 use super::{FsyncLog, LogArea, LogStatistics, Unlogged, gather};
-use crate::area::Packer;
-use crate::item::Batch;
-use crate::records::BatchRecords;
+use crate::fsync::log::area::Packer;
+use crate::fsync::log::item::Batch;
+use crate::fsync::log::records::BatchRecords;
 
 /// A batch that ended.
 struct Encoded {
@@ -47,11 +47,11 @@ struct Stepped {
 
 /// What there was of a log that ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ended {
+pub(crate) struct Ended {
     /// The area was written: its first block is to be wiped once the full commit is durable.
-    pub is_touched: bool,
+    pub(crate) is_touched: bool,
     /// Flushes that let members of a batch go, however many they were.
-    pub syncs: u64,
+    pub(crate) syncs: u64,
 }
 
 #[derive(Default)]
@@ -102,7 +102,7 @@ impl FsyncLog {
     ///
     /// # Errors
     /// When the transaction must be committed in full instead.
-    pub fn sync(
+    pub(crate) fn sync(
         &self,
         batch: Batch,
         area: &dyn LogArea,
@@ -120,7 +120,7 @@ impl FsyncLog {
     ///
     /// # Errors
     /// When that is not known, for the log was closed or given up: the caller flushes by itself.
-    pub fn flush(
+    pub(crate) fn flush(
         &self,
         batch: Batch,
         area: &dyn LogArea,
@@ -354,7 +354,7 @@ impl FsyncLog {
 
     /// Nothing is logged any more; waits for the log commit under way. Before the transaction's commit record is
     /// written.
-    pub fn close(&self) -> Ended {
+    pub(crate) fn close(&self) -> Ended {
         let mut leader = self.leader.lock();
         leader.is_closed = true;
         while leader.is_leading {

@@ -4,11 +4,11 @@
 
 use ondisk::{FsBlock, Ino, LBlock, extent};
 
-use crate::tree::LeafValue;
+use crate::fsync::log::tree::LeafValue;
 
 /// A log transaction: the fsyncs that share one log commit; from 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Batch(pub u64);
+pub(crate) struct Batch(pub u64);
 
 /// Where an item stands in the tree: an inode's items side by side, then the names in it if it is a directory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -28,13 +28,13 @@ pub(crate) enum ItemPart {
 
 /// A file's blocks as they are mapped now: to blocks of the device, or to nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Range {
+pub(crate) struct Range {
     /// The first block in the file.
-    pub first: LBlock,
+    pub(crate) first: LBlock,
     /// How many; not 0.
-    pub len: u32,
+    pub(crate) len: u32,
     /// The first block on the device, and whether they read as zeros; `None` for a hole.
-    pub at: Option<(FsBlock, bool)>,
+    pub(crate) at: Option<(FsBlock, bool)>,
 }
 
 impl Range {
@@ -49,7 +49,7 @@ impl Range {
 
     /// How many records tell it.
     #[must_use]
-    pub fn records(&self) -> u64 {
+    pub(crate) fn records(&self) -> u64 {
         self.len.div_ceil(self.record_most()).into()
     }
 }

@@ -10,7 +10,7 @@ use sync::schedule::{self, SchedulePlan};
 use sync::thread::workers;
 
 use super::*;
-use crate::closure::{self, Changes, NamePlace};
+use crate::fsync::log::closure::{self, Changes, NamePlace};
 
 const BLOCK: usize = 4096;
 

@@ -19,7 +19,7 @@ use ondisk::fast_commit::{DentryInfo, FcRecord};
 use ondisk::inode::Inode;
 use ondisk::{Corrupt, Ino, LBlock};
 
-use crate::item::{Batch, Logged, NameItem, Range};
+use crate::fsync::log::item::{Batch, Logged, NameItem, Range};
 
 /// What one batch says.
 #[derive(Default, Debug)]

@@ -19,68 +19,62 @@
 use ondisk::{Corrupt, Ino, Tid};
 use sync::{Condvar, Counter, Guarded, Hint, Lanes, Mutex, Rank, RwLock, Stamp};
 
-use crate::item::{Batch, BatchRanges, Item, ItemPart, Key, Logged, NameItem, RANGES_ROOM, Range};
-use crate::records::BatchRecords;
-use crate::tree::{LogTree, TreeCounters};
+use crate::fsync::log::item::{
+    Batch, BatchRanges, Item, ItemPart, Key, Logged, NameItem, RANGES_ROOM, Range,
+};
+use crate::fsync::log::records::BatchRecords;
+use crate::fsync::log::tree::{LogTree, TreeCounters};
+
+use crate::variants::LogUpdate;
 
 mod lead;
 
-pub use lead::Ended;
 use lead::Leader;
 
 /// Bytes of the tree's nodes: see the measurement in `results/fsync.md`.
 const NODE_BYTES: usize = 8192;
 
-/// How an item that is there is changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LogUpdate {
-    /// In place, with its leaf alone locked for writing (`inplace`).
-    InPlace,
-    /// As if it were not there: the leaf's parent is locked for writing, and a full leaf splits (`insert`).
-    Insert,
-}
-
 /// One inode of a closure, with at least one link.
 #[derive(Clone, Debug)]
-pub struct InodeState {
+pub(crate) struct InodeState {
     /// Its number.
-    pub ino: Ino,
+    pub(crate) ino: Ino,
     /// Its fields as in the inode table ([`ondisk::inode::fields`]).
-    pub fields: Box<[u8]>,
+    pub(crate) fields: Box<[u8]>,
     /// No full commit has it.
-    pub is_new: bool,
+    pub(crate) is_new: bool,
     /// It was put into this log before and has been in memory ever since.
-    pub is_known: bool,
+    pub(crate) is_known: bool,
     /// Its blocks that changed since it was put into this log last, or if it never was, since the last full commit.
-    pub ranges: Vec<Range>,
+    pub(crate) ranges: Vec<Range>,
     /// Whether more of the file can be read than before, so that its data must be durable before the record is.
-    pub shows_data: bool,
+    pub(crate) shows_data: bool,
 }
 
 /// One name of a closure.
 #[derive(Clone, Debug)]
-pub struct NameState {
+pub(crate) struct NameState {
     /// The directory.
-    pub parent: Ino,
+    pub(crate) parent: Ino,
     /// The name.
-    pub name: Box<[u8]>,
+    pub(crate) name: Box<[u8]>,
     /// What it stands for in the last full commit.
-    pub base: Option<Ino>,
+    pub(crate) base: Option<Ino>,
     /// What it stands for now.
-    pub now: Option<Ino>,
+    pub(crate) now: Option<Ino>,
 }
 
 /// What must be on disk together.
 #[derive(Clone, Default, Debug)]
-pub struct Closure {
+pub(crate) struct Closure {
     /// Inodes.
-    pub inodes: Vec<InodeState>,
+    pub(crate) inodes: Vec<InodeState>,
     /// Names.
-    pub names: Vec<NameState>,
+    pub(crate) names: Vec<NameState>,
 }
 
 /// Where the log is written: the fast-commit area, on the journal's device.
-pub trait LogArea {
+pub(crate) trait LogArea {
     /// Writes whole blocks from this one of the area's on. Then flushes, so that these blocks are durable, and all data
     /// that were written before the call.
     ///
@@ -100,7 +94,7 @@ pub trait LogArea {
 
 /// Why a batch is not logged: the transaction must be committed in full instead.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Unlogged {
+pub(crate) enum Unlogged {
     /// The transaction's full commit is under way, or the log was given up before.
     Closed,
     /// The area has no room.
@@ -113,25 +107,25 @@ pub enum Unlogged {
 
 /// How often what was done, since the file system was mounted: one for all its logs.
 #[derive(Debug, Default)]
-pub struct LogStatistics {
+pub(crate) struct LogStatistics {
     /// Log commits written.
-    pub log_commits: Counter,
+    pub(crate) log_commits: Counter,
     /// Their blocks.
-    pub log_blocks: Counter,
+    pub(crate) log_blocks: Counter,
     /// Log commits of one block.
-    pub one_block: Counter,
+    pub(crate) one_block: Counter,
     /// Callers whose batch was on disk before they asked.
-    pub already_logged: Counter,
+    pub(crate) already_logged: Counter,
     /// Callers that another thread served as leader.
-    pub followers: Counter,
+    pub(crate) followers: Counter,
     /// Callers that took part only for the sake of data that they had written over others.
-    pub joined: Counter,
+    pub(crate) joined: Counter,
     /// Items that were known to be there and were not, or the reverse: logged in full.
-    pub surprises: Counter,
+    pub(crate) surprises: Counter,
 }
 
 /// The log; see the module.
-pub struct FsyncLog {
+pub(crate) struct FsyncLog {
     tid: Tid,
     block_bytes: usize,
     update: LogUpdate,
@@ -178,7 +172,7 @@ impl Default for Touched {
 impl FsyncLog {
     /// An empty log of a transaction.
     #[must_use]
-    pub fn new(tid: Tid, block_bytes: usize, update: LogUpdate) -> FsyncLog {
+    pub(crate) fn new(tid: Tid, block_bytes: usize, update: LogUpdate) -> FsyncLog {
         FsyncLog {
             tid,
             block_bytes,
@@ -201,15 +195,9 @@ impl FsyncLog {
         }
     }
 
-    /// The transaction.
-    #[must_use]
-    pub fn tid(&self) -> Tid {
-        self.tid
-    }
-
     /// What the tree counted.
     #[must_use]
-    pub fn counters(&self) -> &TreeCounters {
+    pub(crate) fn counters(&self) -> &TreeCounters {
         self.tree.counters()
     }
 
@@ -218,7 +206,11 @@ impl FsyncLog {
     ///
     /// # Errors
     /// `Closed`, when two names have one hash: then nobody may log any more, as the closure is there in part.
-    pub fn add(&self, closure: &Closure, statistics: &LogStatistics) -> Result<Batch, Unlogged> {
+    pub(crate) fn add(
+        &self,
+        closure: &Closure,
+        statistics: &LogStatistics,
+    ) -> Result<Batch, Unlogged> {
         let running = self.running.read();
         let batch = *running;
         let mut keys = Vec::with_capacity(closure.names.len() + 2 * closure.inodes.len());
@@ -249,13 +241,13 @@ impl FsyncLog {
     /// Whether steps take so long that a leader waits for others: then it is better to take part in one than to flush
     /// beside it.
     #[must_use]
-    pub fn gathers(&self) -> bool {
+    pub(crate) fn gathers(&self) -> bool {
         self.is_slow.get()
     }
 
     /// Takes part in the running batch with nothing to log: the data that the caller wrote before are durable when that
     /// batch is flushed ([`FsyncLog::flush`]).
-    pub fn join(&self) -> Batch {
+    pub(crate) fn join(&self) -> Batch {
         let running = self.running.read();
         let batch = *running;
         self.joined.add(1);

@@ -12,15 +12,15 @@ use std::collections::BTreeSet;
 use ondisk::Ino;
 
 /// More inodes are committed in full.
-pub const INODES_MAX: usize = 64;
+pub(crate) const INODES_MAX: usize = 64;
 /// More names are.
-pub const NAMES_MAX: usize = 256;
+pub(crate) const NAMES_MAX: usize = 256;
 
 /// A directory and a name in it.
-pub type NamePlace = (Ino, Box<[u8]>);
+pub(crate) type NamePlace = (Ino, Box<[u8]>);
 
 /// What a transaction changed so far. The caller holds what keeps the answers as they are.
-pub trait Changes {
+pub(crate) trait Changes {
     /// The names that an inode had or has and that changed in this transaction since they were logged with it.
     fn names_of(&self, ino: Ino) -> Vec<NamePlace>;
 
@@ -31,15 +31,15 @@ pub trait Changes {
 
 /// A closure's members.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Members {
+pub(crate) struct Members {
     /// Inodes.
-    pub inodes: BTreeSet<Ino>,
+    pub(crate) inodes: BTreeSet<Ino>,
     /// Names.
-    pub names: BTreeSet<NamePlace>,
+    pub(crate) names: BTreeSet<NamePlace>,
 }
 
 /// The members that these inodes and names bring. `None` if there are too many.
-pub fn close(
+pub(crate) fn close(
     changes: &dyn Changes,
     inodes: impl IntoIterator<Item = Ino>,
     names: impl IntoIterator<Item = NamePlace>,
