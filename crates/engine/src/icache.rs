@@ -3,15 +3,12 @@
 //!
 //! Code that reads works on a [`LoadedInode`], a snapshot that does not change under it.
 
-use std::ops::Deref;
-
 use buffer::{Block, Tag};
 use journal::{Folded, Handle, JournalError};
 use ondisk::inode::{self, Inode};
-use ondisk::xattr::{self, ListPlace, Value};
-use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Generation, Ino, Site};
+use ondisk::{Corrupt, Feature, FsBlock, Generation, Ino, Site};
 use sync::clock::Duration;
-use sync::{Arc, Lanes, Mutex, OnceLock, Rank};
+use sync::{Arc, Lanes, Mutex, Rank};
 
 use crate::error::Error;
 use crate::fsync::log::FastLog;
@@ -27,6 +24,7 @@ mod in_place;
 mod known_names;
 mod live_fs;
 mod live_inode;
+mod loaded;
 mod logging;
 mod preallocated;
 mod table;
@@ -35,6 +33,7 @@ pub(crate) use in_place::InPlace;
 pub(crate) use live_fs::{LiveFs, OpenFs};
 use live_inode::SharedInode;
 pub(crate) use live_inode::{Exclusive, LiveInode};
+pub(crate) use loaded::LoadedInode;
 use table::{InodesInMemory, LookOutcome, Stale};
 
 /// How often who adds an inode lets readers run and looks again, where there are far too many.
@@ -71,32 +70,6 @@ struct Lazy(Mutex<Vec<Arc<LiveInode>>>);
 impl Default for Lazy {
     fn default() -> Lazy {
         Lazy(Mutex::new(Rank::Leaf, Vec::new()))
-    }
-}
-
-/// An inode as it is on the device.
-#[derive(Clone)]
-pub(crate) struct LoadedInode {
-    ino: Ino,
-    inode: Inode,
-    seed: u32,
-    slot: Slot,
-}
-
-/// Where the whole of an inode is.
-#[derive(Clone)]
-enum Slot {
-    /// In a block, from this byte on, so many bytes.
-    Block(Arc<Block>, usize, usize),
-    /// So many bytes: the record and zeros, put together when they are asked for.
-    Record(usize, OnceLock<Box<[u8]>>),
-}
-
-impl Deref for LoadedInode {
-    type Target = Inode;
-
-    fn deref(&self) -> &Inode {
-        &self.inode
     }
 }
 
@@ -463,12 +436,8 @@ impl MountedFs {
         if geometry.has_metadata_csum() && !is_blank(slot) {
             inode::verify_checksum(slot, geometry.csum_seed(), ino)?;
         }
-        Ok(LoadedInode {
-            ino,
-            inode,
-            seed: inode::checksum_seed(geometry.csum_seed(), ino, inode.generation()),
-            slot: Slot::Block(block, at, len),
-        })
+        let seed = inode::checksum_seed(geometry.csum_seed(), ino, inode.generation());
+        Ok(LoadedInode::of_block(ino, inode, seed, (block, at, len)))
     }
 
     /// Loads an inode that something refers to; it must be in use.
@@ -509,81 +478,4 @@ fn is_blank(slot: &[u8]) -> bool {
     let (words, rest) = slot.as_chunks::<8>();
     let bits = |bits, word: &[u8; 8]| bits | u64::from_ne_bytes(*word);
     words.iter().fold(0, bits) == 0 && rest.iter().all(|byte| *byte == 0)
-}
-
-impl LoadedInode {
-    /// The inode with this record, which was verified before.
-    fn of_slot(ino: Ino, csum_seed: u32, slot: Arc<Block>) -> LoadedInode {
-        // The record was parsed when it was loaded, and every change keeps its extra size.
-        let inode = Inode::parse(&slot).expect("a live inode parses");
-        let len = slot.len();
-        LoadedInode {
-            ino,
-            inode,
-            seed: inode::checksum_seed(csum_seed, ino, inode.generation()),
-            slot: Slot::Block(slot, 0, len),
-        }
-    }
-
-    /// The inode with this record and no more, of this many bytes.
-    fn of_record(ino: Ino, inode: Inode, seed: u32, len: usize) -> LoadedInode {
-        LoadedInode {
-            ino,
-            inode,
-            seed,
-            slot: Slot::Record(len, OnceLock::new()),
-        }
-    }
-
-    /// The inode's number.
-    pub(crate) fn ino(&self) -> Ino {
-        self.ino
-    }
-
-    /// The seed of checksums of blocks that belong to the inode.
-    pub(crate) fn seed(&self) -> u32 {
-        self.seed
-    }
-
-    /// The inode's bytes in the table.
-    pub(crate) fn slot(&self) -> &[u8] {
-        match &self.slot {
-            Slot::Block(block, at, len) => &block[*at..at + len],
-            Slot::Record(len, slot) => slot.get_or_init(|| {
-                let mut bytes = vec![0; *len].into_boxed_slice();
-                self.inode.write_to(&mut bytes);
-                bytes
-            }),
-        }
-    }
-
-    /// Bytes in the file.
-    pub(crate) fn bytes(&self, volume: &OpenVolume) -> u64 {
-        self.inode.size(volume.has(Feature::LARGE_DIR))
-    }
-
-    /// Whether the file is of this type.
-    pub(crate) fn is(&self, file_type: FileType) -> bool {
-        self.inode.file_type() == Some(file_type)
-    }
-
-    /// Whether contents begin in the inode.
-    pub(crate) fn is_inline(&self) -> bool {
-        self.flags().contains(Flags::INLINE_DATA)
-    }
-
-    /// The two parts of inline contents: the block area, and the value of `system.data` (empty if there is none).
-    pub(crate) fn inline_parts(&self) -> Result<(&[u8], &[u8]), Error> {
-        let area = ListPlace::Inode(inode::attribute_area(self.slot()).unwrap_or_default());
-        let entries = xattr::entries(area).map_err(|corrupt| corrupt.ino(self.ino))?;
-        let mut rest = &[][..];
-        for entry in entries {
-            if (entry.index, entry.name) == (xattr::INDEX_SYSTEM, b"data")
-                && let Value::Here(value) = entry.value
-            {
-                rest = value;
-            }
-        }
-        Ok((self.inode.block_area(), rest))
-    }
 }

@@ -32,8 +32,8 @@ use self::record::LiveRecord;
 use self::times::TimesInMemory;
 use self::write_errors::WriteErrors;
 use crate::ialloc::OfInode;
-use crate::icache::LoadedInode;
 use crate::icache::in_place::InPlace;
+use crate::icache::loaded::LoadedInode;
 use crate::icache::logging::Logging;
 use crate::mballoc::OfFile;
 use crate::orphan::{Chained, OrphanPlace};
@@ -282,11 +282,11 @@ impl LiveInode {
             return inode;
         }
         let slot = self.record.slot.read(Arc::clone);
-        let mut loaded = LoadedInode::of_slot(self.place.ino, self.place.csum_seed, slot);
-        if let Some(atime) = self.times.lazy_atime() {
-            loaded.inode.set_atime(atime);
+        let loaded = LoadedInode::of_slot(self.place.ino, self.place.csum_seed, slot);
+        match self.times.lazy_atime() {
+            Some(atime) => loaded.with_atime(atime),
+            None => loaded,
         }
-        loaded
     }
 
     /// Whether the record counts no links. No other thread has the inode.

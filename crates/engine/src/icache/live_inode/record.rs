@@ -7,7 +7,7 @@ use sync::{Arc, Guarded, Hint, Latest};
 
 use super::place::TablePlace;
 use super::words::{Rest, WORDS, split, words, words_with};
-use crate::icache::LoadedInode;
+use crate::icache::loaded::LoadedInode;
 
 /// The record.
 pub(super) struct LiveRecord {
