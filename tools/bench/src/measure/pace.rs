@@ -5,9 +5,10 @@
 //! for it.
 
 use lanefs::Error;
-use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::clock::{self, Instant};
 use sync::thread;
+use sync::{Guarded, Hint};
 
 use super::{Done, Stop};
 use crate::machine::thread_time;
@@ -22,8 +23,8 @@ struct Meeting {
     here: AtomicUsize,
     /// Meetings that were complete. [atomic: changed by the last who comes]
     held: AtomicU64,
-    /// One of them will not come. [atomic: Relaxed, set only]
-    is_broken: AtomicBool,
+    /// One of them will not come.
+    is_broken: Hint<bool>,
 }
 
 impl Meeting {
@@ -39,8 +40,8 @@ impl Meeting {
             self.held.store(held + 1, Ordering::Release);
             return true;
         }
-        // Acquire: pairs with the Release above. Relaxed: a flag without data behind it.
-        while self.held.load(Ordering::Acquire) == held && !self.is_broken.load(Ordering::Relaxed) {
+        // Acquire: pairs with the Release above.
+        while self.held.load(Ordering::Acquire) == held && !self.is_broken.get() {
             match self.has_cores {
                 true => thread::spin(),
                 false => thread::yield_now(),
@@ -56,8 +57,7 @@ struct Attending<'p>(&'p Meeting);
 impl Drop for Attending<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            // Relaxed: as in `wait`.
-            self.0.is_broken.store(true, Ordering::Relaxed);
+            self.0.is_broken.set(true);
         }
     }
 }
@@ -68,18 +68,18 @@ pub(super) struct Pace {
     stop: Stop,
     /// What times are counted from.
     origin: Instant,
-    /// The first begin and the last end, of the batches that all do now or of the whole run, in nanoseconds. [atomic:
-    /// Relaxed, read once the workers have met or are gone; in all that follow]
-    first: AtomicU64,
-    last: AtomicU64,
+    /// The first begin and the last end, of the batches that all do now or of the whole run, in nanoseconds. [read once
+    /// the workers have met or are gone; in all that follow]
+    first: Guarded<u64>,
+    last: Guarded<u64>,
     /// Of the batches before.
-    spent: AtomicU64,
+    spent: Guarded<u64>,
     /// When the first batch began.
-    begun: AtomicU64,
+    begun: Guarded<u64>,
     /// Workers that have not done their operations yet.
-    busy: AtomicUsize,
-    has_failed: AtomicBool,
-    is_over: AtomicBool,
+    busy: Guarded<usize>,
+    has_failed: Guarded<bool>,
+    is_over: Guarded<bool>,
 }
 
 impl Pace {
@@ -90,17 +90,17 @@ impl Pace {
                 has_cores: workers <= thread::available_parallelism(),
                 here: AtomicUsize::new(0),
                 held: AtomicU64::new(0),
-                is_broken: AtomicBool::new(false),
+                is_broken: Hint::new(false),
             },
             stop,
             origin: clock::now(),
-            first: AtomicU64::new(u64::MAX),
-            last: AtomicU64::new(0),
-            spent: AtomicU64::new(0),
-            begun: AtomicU64::new(u64::MAX),
-            busy: AtomicUsize::new(workers),
-            has_failed: AtomicBool::new(false),
-            is_over: AtomicBool::new(false),
+            first: Guarded::new(u64::MAX),
+            last: Guarded::new(0),
+            spent: Guarded::new(0),
+            begun: Guarded::new(u64::MAX),
+            busy: Guarded::new(workers),
+            has_failed: Guarded::new(false),
+            is_over: Guarded::new(false),
         }
     }
 
@@ -111,23 +111,23 @@ impl Pace {
 
     fn begin(&self) {
         let now = self.now();
-        // Relaxed: as the fields say.
-        self.first.fetch_min(now, Ordering::Relaxed);
-        // Relaxed: as above.
-        self.begun.fetch_min(now, Ordering::Relaxed);
+        for least in [&self.first, &self.begun] {
+            // Where it is not the least, nothing is written.
+            let _ = least.update(|least| (now < least).then_some(now));
+        }
     }
 
     fn end(&self) {
-        // Relaxed: as above.
-        self.last.fetch_max(self.now(), Ordering::Relaxed);
+        let now = self.now();
+        let _ = self.last.update(|last| (last < now).then_some(now));
     }
 
     /// Whether who did so many operations has done enough.
     fn is_enough(&self, operations: u64) -> bool {
         match self.stop {
             Stop::Time(time) => {
-                // Relaxed: the worker's own begin came before.
-                let begun = self.begun.load(Ordering::Relaxed);
+                // The worker's own begin came before.
+                let begun = self.begun.get();
                 u128::from(self.now() - begun) >= time.as_nanos()
             }
             Stop::Operations(wanted) => operations >= wanted,
@@ -136,32 +136,23 @@ impl Pace {
 
     /// All have ended a batch: its time counts, and whether another follows is decided, by one of them.
     fn count(&self) {
-        // Relaxed: nobody changes them before the next meeting, which this worker comes to afterwards.
-        let first = self.first.swap(u64::MAX, Ordering::Relaxed);
-        // Relaxed: as above.
-        let last = self.last.swap(0, Ordering::Relaxed);
-        // Relaxed: as above.
-        self.spent
-            .fetch_add(last.saturating_sub(first), Ordering::Relaxed);
+        // No worker changes them before the next meeting, which this worker comes to afterwards.
+        let first = self.first.swap(u64::MAX);
+        let last = self.last.swap(0);
+        self.spent.add(last.saturating_sub(first));
         let is_over = match self.stop {
             Stop::Time(_) => self.is_enough(0),
-            // Relaxed: as above.
-            Stop::Operations(_) => self.busy.load(Ordering::Relaxed) == 0,
+            Stop::Operations(_) => self.busy.get() == 0,
         };
-        // Relaxed: as above.
-        let has_failed = self.has_failed.load(Ordering::Relaxed);
-        // Relaxed: as above.
-        self.is_over.store(is_over || has_failed, Ordering::Relaxed);
+        let has_failed = self.has_failed.get();
+        self.is_over.set(is_over || has_failed);
     }
 
     /// What counts, once all workers are gone.
     pub(super) fn seconds(&self) -> f64 {
-        // Relaxed: their threads were joined.
-        let first = self.first.load(Ordering::Relaxed);
-        // Relaxed: as above.
-        let last = self.last.load(Ordering::Relaxed);
-        // Relaxed: as above.
-        let nanos = self.spent.load(Ordering::Relaxed) + last.saturating_sub(first);
+        let first = self.first.get();
+        let last = self.last.get();
+        let nanos = self.spent.get() + last.saturating_sub(first);
         nanos as f64 / 1e9
     }
 }
@@ -198,10 +189,9 @@ pub(super) fn in_step<'t>(
     let mut result = Ok(());
     loop {
         pace.meeting.wait();
-        // Relaxed: decided before this meeting, or set for good.
-        let is_broken = pace.meeting.is_broken.load(Ordering::Relaxed);
-        // Relaxed: as above.
-        if pace.is_over.load(Ordering::Relaxed) || is_broken {
+        // Decided before this meeting, or set for good.
+        let is_broken = pace.meeting.is_broken.get();
+        if pace.is_over.get() || is_broken {
             break;
         }
         let was_done = is_done;
@@ -215,11 +205,11 @@ pub(super) fn in_step<'t>(
             let is_enough = matches!(pace.stop, Stop::Operations(most) if operations >= most);
             is_done = result.is_err() || is_enough;
         }
-        // Relaxed: read after the meeting below.
-        pace.has_failed.fetch_or(result.is_err(), Ordering::Relaxed);
+        if result.is_err() {
+            pace.has_failed.set(true);
+        }
         if is_done && !was_done {
-            // Relaxed: as above.
-            pace.busy.fetch_sub(1, Ordering::Relaxed);
+            pace.busy.sub(1);
         }
         if pace.meeting.wait() {
             pace.count();
