@@ -24,13 +24,14 @@ use crate::progress::{Bar, human_bytes};
 #[derive(Args)]
 #[command(override_usage = "lanefs build [OPTIONS] SOURCE[:/PATH]... IMAGE")]
 pub struct BuildArgs {
-    /// Each source is a directory, a tar (plain, gz, zst, xz; - for stdin), or a container image (an OCI layout or what
-    /// docker save writes, as a directory or a tar), with `:/PATH` for the directory in the image that it becomes; the
-    /// last is the image to write
+    /// Sources, then the image to write. A source is a directory, a tar (plain, gz, zst, xz; - for stdin), or a
+    /// container image (an OCI layout or what docker save writes, as a directory or a tar). With `:/PATH`, it is put
+    /// into that directory of the image
     #[arg(required = true, num_args = 1.., value_name = "SOURCE... IMAGE")]
     paths: Vec<OsString>,
-    /// `auto` (what is needed, and at least 5% and 4 MiB free), `min` (the smallest that fits), `auto+SIZE`, `auto+N%`
-    /// (the smallest and SIZE or N% more), or a size (K, M, G, T)
+    /// Size of the image: `auto` (what is needed, and at least 5% and 4 MiB free), `min` (the smallest that fits),
+    /// `auto+SIZE`, `auto+N%` (larger than `min` by SIZE or N%, of which less is free: see docs/build.md), or a size
+    /// (K, M, G, T)
     #[arg(long, default_value = "auto", value_parser = parse_image_size, allow_hyphen_values = true)]
     size: Size,
     /// Owner and group of everything

@@ -49,22 +49,23 @@ pub struct CheckArgs {
     /// Check in full even if it is marked clean (only -p looks at the mark)
     #[arg(short)]
     force: bool,
-    /// Repair what needs no decision: replay, orphans, counts, padding of bitmaps; nothing if anything else is wrong
+    /// Repair what needs no decision (replay, orphans, counts, padding of bitmaps); if anything else is wrong, repair
+    /// nothing
     #[arg(short = 'p', short_alias = 'a', conflicts_with = "no")]
     preen: bool,
     /// Repair everything
     #[arg(short = 'y', conflicts_with_all = ["no", "preen"])]
     yes: bool,
-    /// Keep in this new file what a repair changes, for --undo-apply
+    /// Save what the repair overwrites in this new file, so that --undo-apply can take the repair back
     #[arg(long, value_name = "FILE")]
     undo: Option<PathBuf>,
-    /// Take a repair back: put back what --undo kept in this file
+    /// Take a repair back, with the file that --undo made
     #[arg(long, value_name = "FILE", conflicts_with_all = ["no", "preen", "yes", "undo"])]
     undo_apply: Option<PathBuf>,
     /// Use the superblock in this block, as e2fsck does
     #[arg(short = 'b', value_name = "BLOCK", conflicts_with = "superblock")]
     backup: Option<u64>,
-    /// The block size in which -b counts (without it, each that ext4 has is tried)
+    /// The block size for -b (default: every block size of ext4 is tried)
     #[arg(short = 'B', value_name = "BYTES", value_parser = parse_size, requires = "backup")]
     block_size: Option<u64>,
     /// The device of an external journal, as e2fsck's -j
@@ -76,7 +77,8 @@ pub struct CheckArgs {
     /// Number of threads (0: one for each core)
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
-    /// Keep at most about this much memory for blocks in use, and read the inodes more than once if that is too little
+    /// Use about this much memory for the record of blocks in use; if that is too little, the inodes are read several
+    /// times
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
     /// Print JSON (version 1)

@@ -18,14 +18,14 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{suggestions, words};
 
-const AFTER: &str = "Words are quoted as in sh; # begins a comment. Nothing is expanded. Paths are the image's, those \
-    that cp copies are the host's.\nExample: printf 'mkdir -p /etc/app\\ncp app.conf /etc/app/\\n' | \
-    lanefs edit disk.img";
+const AFTER: &str = "Words are quoted as in sh; # begins a comment; nothing is expanded. Paths are paths in the \
+    image, except the sources of cp, which are files of the host.\nExample: printf \
+    'mkdir -p /etc/app\\ncp app.conf /etc/app/\\n' | lanefs edit disk.img";
 
 /// Bytes of a script: all of it is in memory, read and understood, before it begins.
 const LONGEST: u64 = 16 << 20;
 
-/// Change an image by a script of commands, one on each line, without the image's name
+/// Change an image by a script of commands, one on each line (they do not name the image)
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub struct Args {

@@ -20,9 +20,9 @@ use crate::target::ImagePath;
 
 /// Extract an image into a directory or a tar archive
 ///
-/// A directory gets everything that this user may restore: for root owners, modes, devices, extended
-/// attributes, ACLs, nanoseconds, hard links and holes. A tar gets all of it except sockets, for every user.
-/// An empty lost+found is left out. A file that fails or is interrupted is removed.
+/// Into a directory, root restores owners, modes, devices, extended attributes, ACLs, times to the nanosecond, hard
+/// links and holes, and another user those that the system allows. A tar has all of these for every user, but no
+/// sockets. An empty lost+found is left out. A file that could not be extracted completely is removed.
 #[derive(clap::Args)]
 #[command(override_usage = "lanefs extract [OPTIONS] IMAGE[:PATH] DEST")]
 pub struct Args {

@@ -20,9 +20,11 @@ use crate::{format, json};
 #[derive(clap::Args)]
 #[command(after_help = "\
 The expression is that of find: tests joined by -a (or nothing) and -o, negated by ! or -not, grouped by ( ).
-Tests: -name -iname -path -ipath -type -size -empty -perm -uid -gid -links -inum -newer -mtime -mmin -samefile -true
-  -false.  Bounds: -maxdepth N, -mindepth N.  Actions: -print, -print0, -ls, -prune, -quit.
-Options of lanefs stand before the image: lanefs find --json disk.img:/etc -name '*.conf'")]
+Tests: -name -iname -path -ipath -type -size -empty -perm -uid -gid -links -inum -newer -mtime
+  -mmin -samefile -true -false
+Bounds: -maxdepth N, -mindepth N
+Actions: -print -print0 -ls -prune -quit
+Options of lanefs come before the image: lanefs find --json disk.img:/etc -name '*.conf'")]
 pub struct Args {
     /// Print everything about the files that are found, as JSON
     #[arg(long)]

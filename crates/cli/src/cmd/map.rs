@@ -18,7 +18,7 @@ use crate::progress::GroupLine;
 mod svg;
 mod terminal;
 
-/// Draw the block groups: metadata, data by the number of pieces of its file, free space
+/// Draw the block groups: metadata, file data by how fragmented its file is, free space
 #[derive(Args)]
 pub struct MapArgs {
     /// The image, a file or block device

@@ -42,27 +42,29 @@ const STOPPED: u8 = b'!';
 
 /// Mount an image on a directory through FUSE
 ///
-/// Root can mount, and other users through fusermount3. `lanefs umount DIR` unmounts and waits until the image is
-/// closed. `umount`, `fusermount3 -u` and SIGTERM unmount, too. The image is then clean. Nobody else can use it
-/// meanwhile.
+/// Root can mount, and other users through fusermount3. `lanefs umount DIR` unmounts and returns when the image is
+/// closed and clean. `umount`, `fusermount3 -u` and SIGTERM unmount, too. While an image is mounted for writing, other
+/// lanefs commands refuse it.
 #[derive(clap::Args)]
 #[command(after_help = "Options of -o, separated by commas:
   ro, rw               read only; read and write (default)
   allow_other          let other users in (implies default_permissions)
   default_permissions  let the kernel check owners and modes; without it, a user of the mount
                        may do everything
-  noload               do not use the journal. With ro: leave out what is only in it. Otherwise
-                       the image must be clean, and a crash leaves it to e2fsck
+  noload               do not use the journal. With ro: show the image without the changes that are
+                       only in it. With rw: refused unless the image is clean; after a crash the
+                       image needs e2fsck
   commit=SECONDS       how long a change may be in memory only (default 5)
-  fuseblk, nofuseblk   mount with a block device for the kernel, so that sync(1) and umount(8) wait
-                       until all is written, or without (default: with one, if root mounts and the
-                       host has a loop device free)
+  fuseblk, nofuseblk   give the kernel a block device, so that sync(1) and umount(8) wait until
+                       everything is written, or do not (default: give it one if root mounts and
+                       the host has a free loop device)
   no_open              let the kernel open and close files without asking: fewer messages; see
                        docs/mount.md for what differs then
   destroy_timeout=SECONDS
-                       how long umount(8) then waits for a device that does not answer (default 30)
-  check                repair what needs no decision first (lanefs check -p), and mount nothing
-                       if anything else is wrong; with ro, check only
+                       how long umount(8) waits for a device that does not answer, if the kernel
+                       has a block device (default 30)
+  check                first repair what needs no decision (lanefs check -p), and do not mount if
+                       anything else is wrong; with ro, check only
   errors=continue|remount-ro|panic
                        what to do when the image turns out to be corrupt (panic: change nothing
                        more, at once)
@@ -73,8 +75,11 @@ const STOPPED: u8 = b'!';
   bsdgroups, sysvgroups
                        new files belong to their directory's group, or to their maker's
                        (default: as the superblock says)
-  sync, dirsync        changes, or changes of names, are durable when they return
-  noatime, relatime, strictatime, nodiratime, lazytime, nosuid, nodev, noexec, sb=KIB
+  sync, dirsync        make every change (sync) or every change of a name (dirsync) durable before
+                       the call returns
+  nosuid, nodev        ignore set-user-ID bits, and refuse to open device files. For root's mounts
+                       they are not set by default: use both for an image that you do not trust
+  noatime, relatime, strictatime, nodiratime, lazytime, noexec, sb=KIB
                        as for mount(8) and ext4
   threads=N            number of threads that answer requests, without io_uring
   poll=auto|off|US     without io_uring: look for the next request for up to US microseconds before
@@ -379,6 +384,11 @@ fn explained(directory: &Path, error: &MountError) -> Failure {
             "{} must be yours to be written to",
             directory.display()
         )),
+        MountError::System { path, source, .. }
+            if path == directory && source.kind() == io::ErrorKind::NotFound =>
+        {
+            failure.hint(format!("make it: mkdir {}", directory.display()))
+        }
         _ => failure,
     }
 }

@@ -17,7 +17,7 @@ pub struct Rm {
     /// Remove directories recursively
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Empty directories
+    /// Remove empty directories
     #[arg(short, long)]
     dir: bool,
     /// Ignore files that do not exist

@@ -36,8 +36,8 @@ const CAUSES: [(&str, &str); 5] = [
 
 /// Show what a mounted file system does, every second
 ///
-/// Operations by kind (as the kernel asks for them) with their latencies and bytes, commits and what caused them, how
-/// full the journal is, the caches, and fsyncs that wait for the disk. Ends with the mount.
+/// It shows the kernel's requests by kind, with latencies and bytes; commits and their causes; how full the journal is;
+/// the caches; and the fsyncs that wait for the disk. It ends when the image is unmounted.
 #[derive(clap::Args)]
 #[command(
     after_help = "Latencies are those of the server: from the request that it has read to its answer. p99 is a
@@ -49,13 +49,13 @@ pub struct Args {
     /// The directory where an image is mounted
     #[arg(value_name = "MOUNTPOINT")]
     directory: PathBuf,
-    /// Look for one interval, and end
+    /// Show one interval, and end
     #[arg(long)]
     once: bool,
-    /// As JSON, an object for each interval
+    /// Print JSON, an object for each interval
     #[arg(long)]
     json: bool,
-    /// How long an interval is
+    /// Length of an interval
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     interval: Duration,
 }

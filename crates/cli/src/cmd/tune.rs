@@ -29,11 +29,12 @@ const SYNC: &str = "sync";
 
 /// Show and change settings of a mounted file system, or of an image's superblock
 ///
-/// On the directory of a mount by lanefs: the form of each mechanism, which root and the user who mounted it
-/// can change at any time; its state (writing, read-only, or stopped, since when and why); and what makes changes
-/// durable (sync: all, or fsync only, and why). `--counters` shows what was counted since the mount; `lanefs top`
-/// shows rates. On an image that is not in use: settings of the
-/// superblock that tune2fs changes, too; several changes are one write.
+/// For a directory that `lanefs mount` mounted, it shows `state` (writing, read-only, or stopped, since when and why),
+/// `sync` (whether sync(1) makes changes durable, or fsync only, and why), and the form of each mechanism, which root
+/// and the user who mounted it can change. `--counters` shows the counters since the mount; `lanefs top` shows rates.
+///
+/// For an image that is not in use, it shows and changes settings of the superblock, as tune2fs does. Several changes
+/// are made in one write.
 #[derive(clap::Args)]
 #[command(
     after_help = "Of an image: label, errors, reserved_percent, reserved_blocks, reserved_uid, reserved_gid,
@@ -51,7 +52,7 @@ pub struct Args {
     /// Show the counters of a mount
     #[arg(long, conflicts_with = "settings")]
     counters: bool,
-    /// As JSON, with a mount's counters
+    /// Print JSON; of a mount with its counters
     #[arg(long)]
     json: bool,
     #[command(flatten)]

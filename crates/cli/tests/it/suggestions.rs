@@ -92,3 +92,30 @@ fn a_script_is_told_what_a_script_can_do() {
         assert!(error.contains("line 1"), "{error}");
     }
 }
+
+#[test]
+fn a_mount_on_a_directory_that_does_not_exist_names_the_command_that_makes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk.img");
+    let image = image.to_str().unwrap();
+    let place = folder.path().join("mnt");
+    let place = place.to_str().unwrap();
+    ok(["mkfs", image, "8M"]);
+    let output = run(["mount", image, place]);
+    assert_eq!(output.status.code(), Some(32));
+    let text = error(&output);
+    assert!(text.contains(&format!("make it: mkdir {place}")), "{text}");
+}
+
+#[test]
+fn info_does_not_name_a_directory_where_none_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk.img");
+    let image = image.to_str().unwrap();
+    ok(["mkfs", image, "8M"]);
+    ok(["mkdir", &format!("{image}:/made")]);
+    let text = ok(["info", image]);
+    let line = text.lines().find(|line| line.contains("last mounted"));
+    let line = line.unwrap().trim_end();
+    assert!(!line.ends_with(" at"), "{line}");
+}

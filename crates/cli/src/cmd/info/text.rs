@@ -56,8 +56,11 @@ fn identity(facts: &ImageFacts<'_>, lines: &mut Lines) {
     let date = |seconds: u64| Utc(i64::try_from(seconds).unwrap_or(i64::MAX));
     lines.field("made", date(sb.mkfs_time()));
     if sb.mount_time() != 0 {
-        let at = PrintedName(sb.last_mounted());
-        lines.field("last mounted", format!("{} at {at}", date(sb.mount_time())));
+        let at = match sb.last_mounted() {
+            [] => String::new(),
+            directory => format!(" at {}", PrintedName(directory)),
+        };
+        lines.field("last mounted", format!("{}{at}", date(sb.mount_time())));
     }
 }
 
