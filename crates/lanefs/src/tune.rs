@@ -324,7 +324,7 @@ fn number_of(value: &str, words: &[(u16, &str)]) -> Result<u16, String> {
     let known = words.iter().find(|(_, word)| *word == value);
     let all: Vec<&str> = words.iter().map(|(_, word)| *word).collect();
     known.map_or_else(
-        || Err(format!("`{value}` is none of {}", all.join(", "))),
+        || Err(format!("`{value}` is not one of: {}", all.join(", "))),
         |(number, _)| Ok(*number),
     )
 }
@@ -390,7 +390,7 @@ fn set_fast_commit(superblock: &mut Superblock, value: &str) -> Result<(), Strin
         }
         "on" => features.with(Feature::FAST_COMMIT),
         "off" => features.without(Feature::FAST_COMMIT),
-        _ => return Err(format!("`{value}` is none of on, off")),
+        _ => return Err(format!("`{value}` is not one of: on, off")),
     };
     superblock.set_features(features);
     Ok(())

@@ -91,10 +91,10 @@ fn what_cant_be_changed_is_refused_by_name_and_nothing_is() {
     let before = std::fs::read(&path).unwrap();
     for (word, text) in [
         ("uuid=random", "uuid can't be changed yet"),
-        ("fast_commit=yes", "`yes` is none of on, off"),
+        ("fast_commit=yes", "`yes` is not one of: on, off"),
         ("speed=11", "unknown name `speed`; known are label"),
         ("label=seventeen letters", "more than 16 bytes"),
-        ("errors=ignore", "none of continue, remount-ro, panic"),
+        ("errors=ignore", "not one of: continue, remount-ro, panic"),
         ("speed", "unknown name `speed`"),
     ] {
         let output = run(["tune", path.to_str().unwrap(), "mount_count=7", word]);
