@@ -60,7 +60,7 @@ pub(crate) struct MountedFs {
     ialloc: Box<Ialloc>,
     /// Memory of names that are known.
     known_names: known_names::Parts,
-    /// Which form of each mechanism is used; each keeps its own besides. [leaf]
+    /// Which form of each mechanism is used; each keeps its own besides. [forms]
     variants: Mutex<Variants>,
 }
 
@@ -100,7 +100,7 @@ impl MountedFs {
             preallocations: Preallocations::new(variants.prealloc),
             ialloc: Box::new(Ialloc::new(variants.dir_ireserve)),
             known_names: known_names::Parts::default(),
-            variants: Mutex::new(Rank::Leaf, variants),
+            variants: Mutex::new(Rank::Forms, variants),
         }
     }
 
@@ -295,7 +295,7 @@ impl MountedFs {
         generation: Generation,
     ) -> Result<Arc<LiveInode>, Error> {
         loop {
-            match self.inodes.find_by(ino, &|inode| inode.may_be(generation)) {
+            match self.inodes.find_by(ino, |inode| inode.may_be(generation)) {
                 LookOutcome::Found(inode) => return Ok(inode),
                 LookOutcome::Refused => return Err(Error::Stale),
                 LookOutcome::Absent => {}
@@ -395,7 +395,7 @@ impl MountedFs {
         self.inodes.release_absent(ino, times)
     }
 
-    /// [`table::InodesByNumber::insert`], within the bounds.
+    /// [`table::InodesInMemory::insert`], within the bounds.
     fn insert(&self, inode: LiveInode, version: Option<u32>) -> Result<Arc<LiveInode>, Stale> {
         let (inode, is_time) = self.inodes.insert(Arc::new(inode), version);
         if is_time && let Ok(writing) = self.volume.writing() {

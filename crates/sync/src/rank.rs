@@ -64,12 +64,14 @@ pub enum Rank {
     LogLeader,
     /// Which committed images are not home yet.
     JournalLists,
-    /// The plain form's one lock around the table of loaded inodes.
-    IcacheTable,
     /// A hand that lets go of loaded inodes in its part of the table; only tried.
     IcacheHand,
     /// Where a table of what is kept looks next for what may go; only tried.
     Hand,
+    /// The forms of mechanisms that were chosen: held while each mechanism is told.
+    Forms,
+    /// The plain form's one lock around the table of loaded inodes.
+    IcacheTable,
     /// One bucket of the table of loaded inodes.
     IcacheBucket,
     /// One bucket of the metadata block cache; never held across I/O.

@@ -10,16 +10,21 @@
 //! a reader that finds its bucket moved looks there. Nobody waits for that. Entries leave by hand
 //! ([`LockedBucket::remove`]) or because a [`Hand`] comes round and finds that nobody used them since it last came.
 //!
+//! A [`SwitchedTable`] can also be used in a plain form, under one lock and without guards; the form may be changed
+//! while threads use it (`rcu/switched.rs`).
+//!
 //! The only unsafe code of this crate is here. Interleavings: `rcu/tests.rs`, under `schedule`, where every link is a
 //! point. What is freed when: `rcu/domain.rs`; why readers see what they should: `rcu/table.rs`.
 
 mod bucket;
 mod domain;
 mod hand;
+mod switched;
 mod table;
 
 pub use domain::{Domain, Guard};
 pub use hand::{Hand, Swept};
+pub use switched::SwitchedTable;
 pub use table::{CountedTable, Keyed, LockedBucket, TableStatistics};
 
 #[cfg(test)]

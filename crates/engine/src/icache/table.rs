@@ -1,6 +1,12 @@
-//! Which inodes are in memory: one table, found through either of two forms ([`RcuTable`], [`LockedTable`]) that may
-//! be changed for one another at any time, for both keep to the table's own rules: what is added, removed or counted
-//! under a hand's mark is so under one bucket's lock ([`sync::Rank::IcacheBucket`]).
+//! Which inodes are in memory: one table of counted entries, in either of two forms that may be changed for one another
+//! at any time ([`SwitchedTable`]).
+//!
+//! `inode_lookup=rcu`: an inode is found without a lock and without writing a line that others read, but for its own
+//! count. Added, removed and, after a hand's mark, counted, it is under the lock of its bucket alone
+//! ([`sync::Rank::IcacheBucket`]).
+//!
+//! `inode_lookup=locked`, the plain form: the same buckets under one lock ([`sync::Rank::IcacheTable`]), as in Linux
+//! before lookups under RCU. A lookup has no guard, and what leaves the table is freed at once.
 //!
 //! An inode is there once. It is loaded with nothing locked and added after a second look; who comes second takes the
 //! one that is there. Nobody waits for another's load: the table's block is read once, by the cache of blocks, and the
@@ -16,18 +22,12 @@
 //! hold it stays in [`Absent`] and goes with it when it is loaded again. What a crash leaves: nothing of this.
 
 use ondisk::Ino;
-use sync::rcu::{CountedTable, Hand, Keyed};
+use sync::rcu::{Hand, Keyed, SwitchedTable};
 use sync::{Arc, CachePadded, Counter, Hint, Lanes, Mutex, OwnThread, Rank};
 
 use super::LiveInode;
 use super::absent::Absent;
-use crate::variants::{Chosen, InodeLookup};
-
-mod locked;
-mod rcu;
-
-use locked::LockedTable;
-use rcu::RcuTable;
+use crate::variants::InodeLookup;
 
 /// Parts of the table that a hand goes round: as many threads can let go of inodes at once.
 const HANDS: usize = 16;
@@ -46,38 +46,13 @@ pub(crate) enum LookOutcome {
     Found(Arc<LiveInode>),
 }
 
-/// Which inodes are in memory: the small face behind which forms of different scalability stand. A test and a look see
-/// an inode that others may be making, changing or deleting; both wait for nothing.
-pub(crate) trait InodesByNumber {
-    /// The inode with this number, if it is in memory.
-    fn find(&self, ino: Ino) -> Option<Arc<LiveInode>>;
-
-    /// The inode with this number, if it is in memory and the test says yes.
-    fn find_by(&self, ino: Ino, test: &dyn Fn(&LiveInode) -> bool) -> LookOutcome;
-
-    /// Looks at the inode with this number without counting it; false if it is not in memory.
-    fn look(&self, ino: Ino, look: &mut dyn FnMut(&LiveInode)) -> bool;
-
-    /// Puts an inode there, unless another thread was first; gives the one that is there. `Err` if one was let go in
-    /// the same bucket since it was at `version` ([`InodesInMemory::version`]): what was loaded may be as it was
-    /// before.
-    fn insert(&self, inode: Arc<LiveInode>, version: Option<u32>) -> Result<Arc<LiveInode>, Stale>;
-
-    /// Lets go, as often as said, of an inode that was held and is not in memory; false if it is there. What is held
-    /// and not in memory has names.
-    fn release_absent(&self, ino: Ino, times: u32) -> bool;
-
-    /// Lets go of about `want` inodes that nobody uses and for which `may_go` says so.
-    fn trim(&self, want: usize, may_go: &mut dyn FnMut(&LiveInode) -> bool) -> Trimmed;
-}
-
 /// What a trim did.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Trimmed {
+struct Trimmed {
     /// Inodes that went.
-    pub(super) gone: usize,
+    gone: usize,
     /// Whether it did not look at all, for readers that were in the table since before, or for others who trim.
-    pub(super) is_part: bool,
+    is_part: bool,
 }
 
 /// An inode that was loaded is not as it is now.
@@ -85,22 +60,19 @@ pub(crate) struct Stale;
 
 /// The inodes in memory; see the module.
 pub(crate) struct InodesInMemory {
-    pub(super) table: CountedTable<LiveInode>,
-    pub(super) absent: Absent,
-    /// The plain form's one lock. [icache table]
-    pub(super) whole: CachePadded<Mutex<()>>,
+    table: SwitchedTable<LiveInode>,
+    absent: Absent,
     /// [icache hand]
-    pub(super) hands: Box<[CachePadded<Mutex<Hand>>]>,
-    lookup: Chosen<InodeLookup>,
+    hands: Box<[CachePadded<Mutex<Hand>>]>,
     lanes: Lanes<Lane>,
     /// How many are kept. [const]
     most: u64,
     /// Written by trims only, and read by all who add.
     next_trim: CachePadded<NextTrim>,
     /// Inodes that another thread had added in between.
-    pub(super) lost: Counter,
+    lost: Counter,
     /// Inodes that were loaded for nothing, for one was let go in between.
-    pub(super) stale: Counter,
+    stale: Counter,
     /// Inodes that were let go.
     gone: Counter,
     /// Looks that waited for an inode to be made or deleted.
@@ -146,11 +118,14 @@ impl InodesInMemory {
         let buckets = if most == 0 { HANDS } else { BUCKETS };
         let hand = |part| CachePadded::new(Mutex::new(Rank::IcacheHand, Hand::new(part, HANDS)));
         InodesInMemory {
-            table: CountedTable::new(Rank::IcacheBucket, buckets),
+            table: SwitchedTable::new(
+                Rank::IcacheTable,
+                Rank::IcacheBucket,
+                buckets,
+                lookup == InodeLookup::Locked,
+            ),
             absent: Absent::new(),
-            whole: CachePadded::new(Mutex::new(Rank::IcacheTable, ())),
             hands: (0..HANDS).map(hand).collect(),
-            lookup: Chosen::new(lookup),
             lanes: Lanes::new(),
             most: most as u64,
             next_trim: CachePadded::new(NextTrim {
@@ -164,17 +139,9 @@ impl InodesInMemory {
         }
     }
 
-    /// Inodes are found in this form from now on.
+    /// Inodes are found in this form from now on. Waits for lookups under way.
     pub(crate) fn choose(&self, lookup: InodeLookup) {
-        self.lookup.set(lookup);
-    }
-
-    /// Does something in the form that is used now.
-    fn with<R>(&self, work: impl FnOnce(&dyn InodesByNumber) -> R) -> R {
-        match self.lookup.get() {
-            InodeLookup::Rcu => work(&RcuTable(self)),
-            InodeLookup::Locked => work(&LockedTable(self)),
-        }
+        self.table.choose(lookup == InodeLookup::Locked);
     }
 
     fn counted(&self, was_found: bool) {
@@ -182,40 +149,65 @@ impl InodesInMemory {
         count(if was_found { &lane.found } else { &lane.failed });
     }
 
-    /// [`InodesByNumber::find`].
+    /// The inode with this number, if it is in memory. Others may be making, changing or deleting it.
     pub(crate) fn find(&self, ino: Ino) -> Option<Arc<LiveInode>> {
-        let found = self.with(|table| table.find(ino));
+        let found = self.table.find(ino.0.into());
         self.counted(found.is_some());
         found
     }
 
-    /// [`InodesByNumber::find_by`].
-    pub(crate) fn find_by(&self, ino: Ino, test: &dyn Fn(&LiveInode) -> bool) -> LookOutcome {
-        let met = self.with(|table| table.find_by(ino, test));
-        self.counted(!matches!(met, LookOutcome::Absent));
-        met
+    /// The inode with this number, if it is in memory and the test says yes. The test waits for nothing, and sees an
+    /// inode that others may be making, changing or deleting.
+    pub(crate) fn find_by(&self, ino: Ino, test: impl FnOnce(&LiveInode) -> bool) -> LookOutcome {
+        let mut refused = false;
+        let found = self.table.find_by(ino.0.into(), |inode| {
+            let fits = test(inode);
+            refused = !fits;
+            fits
+        });
+        let outcome = match found {
+            Some(inode) => LookOutcome::Found(inode),
+            None if refused => LookOutcome::Refused,
+            None => LookOutcome::Absent,
+        };
+        self.counted(!matches!(outcome, LookOutcome::Absent));
+        outcome
     }
 
-    /// [`InodesByNumber::look`].
-    pub(crate) fn look<R>(&self, ino: Ino, look: impl Fn(&LiveInode) -> R) -> Option<R> {
-        let mut seen = None;
-        let was_found = self.with(|table| table.look(ino, &mut |inode| seen = Some(look(inode))));
-        self.counted(was_found);
+    /// Looks at the inode with this number without counting it; `None` if it is not in memory. The look is as the test
+    /// of [`InodesInMemory::find_by`].
+    pub(crate) fn look<R>(&self, ino: Ino, look: impl FnOnce(&LiveInode) -> R) -> Option<R> {
+        let seen = self.table.look(ino.0.into(), look);
+        self.counted(seen.is_some());
         seen
     }
 
-    /// To be read before an inode is loaded, for [`InodesByNumber::insert`].
+    /// To be read before an inode is loaded, for [`InodesInMemory::insert`].
     pub(crate) fn version(&self, ino: Ino) -> u32 {
         self.table.version(ino.0.into())
     }
 
-    /// [`InodesByNumber::insert`]; and whether it is time to see if there are too many.
+    /// Puts an inode there, unless another thread was first; gives the one that is there. `Err` if one was let go in
+    /// the same bucket since it was at `version` ([`InodesInMemory::version`]): what was loaded may be as it was
+    /// before. Also returns whether it is time to see if there are too many.
     pub(crate) fn insert(
         &self,
         inode: Arc<LiveInode>,
         version: Option<u32>,
     ) -> (Result<Arc<LiveInode>, Stale>, bool) {
-        let inserted = self.with(|table| table.insert(inode, version));
+        let inserted = self.table.locked(inode.ino().0.into(), |bucket| {
+            if let Some(there) = bucket.get() {
+                self.lost.add(1);
+                return Ok(there);
+            }
+            if version.is_some_and(|version| version != bucket.version()) {
+                self.stale.add(1);
+                return Err(Stale);
+            }
+            inode.life.set_holders(self.absent.take(inode.ino()));
+            bucket.insert(Arc::clone(&inode));
+            Ok(inode)
+        });
         let added = &self.lanes.mine().added;
         count(added);
         let is_time = added.get() >= (self.most / 16).clamp(1, ADDED_MOST);
@@ -225,9 +217,13 @@ impl InodesInMemory {
         (inserted, is_time)
     }
 
-    /// [`InodesByNumber::release_absent`].
+    /// Lets go, as often as said, of an inode that was held and is not in memory; false if it is there. What is held
+    /// and not in memory has names.
     pub(crate) fn release_absent(&self, ino: Ino, times: u32) -> bool {
-        self.with(|table| table.release_absent(ino, times))
+        // Under the bucket's lock it is in memory or among the absent.
+        self.table.locked(ino.0.into(), |bucket| {
+            bucket.get().is_none() && self.absent.release(ino, times)
+        })
     }
 
     /// How many should go; none unless there are too many.
@@ -249,9 +245,9 @@ impl InodesInMemory {
         }
     }
 
-    /// [`InodesByNumber::trim`]. True if there are still far too many, because readers or other trims kept it from
-    /// going on: a thread that adds more must let them run. If few can go, the next trim waits until there are a
-    /// quarter more, or for a commit.
+    /// Lets go of about `want` inodes that nobody uses and for which `may_go` says so. True if there are still far too
+    /// many, because readers or other trims kept it from going on: a thread that adds more must let them run. If few
+    /// can go, the next trim waits until there are a quarter more, or for a commit.
     pub(crate) fn trim(&self, want: usize, may_go: &dyn Fn(&LiveInode) -> bool) -> bool {
         let mut refused = 0_u64;
         let mut may_go = |inode: &LiveInode| {
@@ -259,7 +255,7 @@ impl InodesInMemory {
             refused += u64::from(!may_go);
             may_go && self.absent.keep(inode)
         };
-        let Trimmed { gone, is_part } = self.with(|table| table.trim(want, &mut may_go));
+        let Trimmed { gone, is_part } = self.sweep(want, &mut may_go);
         self.gone.add(gone as u64);
         let len = self.table.len();
         self.next_trim.commit_helps.set(refused > self.most / 8);
@@ -272,13 +268,35 @@ impl InodesInMemory {
         is_part && len > self.most / 4 * 5
     }
 
+    /// Moves the hands until about `want` inodes are gone.
+    fn sweep(&self, want: usize, may_go: &mut dyn FnMut(&LiveInode) -> bool) -> Trimmed {
+        let hands = &self.hands;
+        let first = self.first_hand();
+        let mut trimmed = Trimmed::default();
+        for hand in (first..first + hands.len()).map(|hand| &hands[hand % hands.len()]) {
+            let Some(mut hand) = hand.try_lock() else {
+                // Another moves this one.
+                trimmed.is_part = true;
+                continue;
+            };
+            let swept = (self.table).sweep(&mut hand, want - trimmed.gone, may_go);
+            trimmed.gone += swept.gone;
+            // What keeps one hand waiting does so with all.
+            trimmed.is_part |= swept.is_blocked;
+            if trimmed.gone >= want || swept.is_blocked {
+                break;
+            }
+        }
+        trimmed
+    }
+
     /// A look at an inode waited for who made or deleted it.
     pub(crate) fn waited(&self) {
         self.waits.add(1);
     }
 
     /// The hand that the calling thread moves first this time.
-    pub(super) fn first_hand(&self) -> usize {
+    fn first_hand(&self) -> usize {
         let hand = &self.lanes.mine().hand;
         let now = hand.get();
         hand.set(now.wrapping_add(1));

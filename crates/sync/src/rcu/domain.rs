@@ -80,6 +80,42 @@ pub struct Guard<'a> {
     _not_send: PhantomData<*const ()>,
 }
 
+/// Why nothing that is reached meanwhile is dropped: the thread has a guard, or the table for itself.
+#[derive(Clone, Copy)]
+pub(super) struct Kept<'g> {
+    is_alone: bool,
+    _of: PhantomData<&'g ()>,
+}
+
+impl Kept<'_> {
+    /// For a thread that has the table for itself.
+    ///
+    /// # Safety
+    /// While this is used, no other thread is in a method of the table, and none has a guard of its domain.
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn alone() -> Self {
+        Kept {
+            is_alone: true,
+            _of: PhantomData,
+        }
+    }
+
+    /// Whether the thread has the table for itself: it locks no bucket, and what it takes out is dropped at once.
+    pub(super) fn is_alone(self) -> bool {
+        self.is_alone
+    }
+}
+
+impl Guard<'_> {
+    /// What is reached while this guard is there is kept.
+    pub(super) fn kept(&self) -> Kept<'_> {
+        Kept {
+            is_alone: false,
+            _of: PhantomData,
+        }
+    }
+}
+
 impl<G: Send> Default for Domain<G> {
     fn default() -> Domain<G> {
         Domain::new()

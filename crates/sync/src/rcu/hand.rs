@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::rcu::bucket::{self, Bucket};
-use crate::rcu::domain::Guard;
+use crate::rcu::domain::Kept;
 use crate::rcu::table::{CountedTable, Gone, Keyed};
 
 /// Buckets that are marked at a time.
@@ -27,6 +27,9 @@ pub struct Hand {
     /// What it marked, and in which epoch.
     marked: VecDeque<(Range<usize>, u64)>,
 }
+
+/// Does a part of a sweep while what is reached is kept; or nothing, and returns false.
+pub(super) type Enter<'a> = &'a dyn Fn(&mut dyn FnMut(Kept<'_>)) -> bool;
 
 /// What a hand did.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -91,66 +94,103 @@ impl<T: Keyed> CountedTable<T> {
     /// don't leave, it ends before. Takes one bucket's lock after another.
     #[track_caller]
     pub fn sweep(&self, hand: &mut Hand, want: usize, may_go: &mut dyn FnMut(&T) -> bool) -> Swept {
-        let mut swept = Swept::default();
-        let mut left = {
-            let guard = self.domain().enter();
-            hand.follow(self.array(&guard).buckets.len());
-            // Once round, and what was marked before.
-            hand.range().len() + hand.marked.len() * STEP
+        let guarded = |work: &mut dyn FnMut(Kept<'_>)| {
+            work(self.domain().enter().kept());
+            true
         };
-        while swept.gone < want && left > 0 {
-            left = left.saturating_sub(STEP);
-            let is_led = hand.marked.len() >= hand.lead();
-            if is_led && !self.sweep_marked(hand, &mut swept, may_go) {
-                swept.is_blocked = true;
-                break;
-            }
-            let next = hand.next();
-            self.visit(hand.buckets, next.clone(), &mut |bucket, _| mark(bucket));
-            hand.marked.push_back((next, self.domain().epoch()));
-        }
-        swept
+        self.sweep_kept(hand, want, may_go, &guarded).0
     }
 
-    /// Looks again at what was marked first; false if readers from before are still there.
+    /// As [`CountedTable::sweep`]. `enter` does a part of the work while what is reached is kept, or nothing and
+    /// returns false: then the sweep ends. A thread that has the table for itself waits for no grace period and takes
+    /// no locks; what it took out is returned.
+    #[track_caller]
+    pub(super) fn sweep_kept(
+        &self,
+        hand: &mut Hand,
+        want: usize,
+        may_go: &mut dyn FnMut(&T) -> bool,
+        enter: Enter<'_>,
+    ) -> (Swept, Vec<Gone<'_, T>>) {
+        let mut swept = Swept::default();
+        let mut gone = Vec::new();
+        let mut buckets = 0;
+        if !enter(&mut |kept| buckets = self.array(kept).buckets.len()) {
+            return (swept, gone);
+        }
+        hand.follow(buckets);
+        // Once round, and what was marked before.
+        let mut left = hand.range().len() + hand.marked.len() * STEP;
+        while swept.gone < want && left > 0 {
+            left = left.saturating_sub(STEP);
+            if hand.marked.len() >= hand.lead() {
+                match self.sweep_marked(hand, &mut swept, may_go, enter) {
+                    None => {
+                        swept.is_blocked = true;
+                        break;
+                    }
+                    Some(taken) if taken.is_alone() => gone.push(taken),
+                    // It is given to the domain at once.
+                    Some(taken) => drop(taken),
+                }
+            }
+            let next = hand.next();
+            if !self.visit(hand.buckets, next.clone(), enter, &mut |bucket, _| {
+                mark(bucket)
+            }) {
+                break;
+            }
+            hand.marked.push_back((next, self.domain().epoch()));
+        }
+        (swept, gone)
+    }
+
+    /// Looks again at what was marked first, and returns what it took out; `None` if readers from before are still
+    /// there.
     fn sweep_marked(
         &self,
         hand: &mut Hand,
         swept: &mut Swept,
         may_go: &mut dyn FnMut(&T) -> bool,
-    ) -> bool {
+        enter: Enter<'_>,
+    ) -> Option<Gone<'_, T>> {
+        let mut is_alone = false;
+        enter(&mut |kept| is_alone = kept.is_alone());
+        let mut gone = Gone::new(self, is_alone);
         let Some((range, epoch)) = hand.marked.front().cloned() else {
-            return true;
+            return Some(gone);
         };
-        let is_over = (0..=2).any(|_| self.domain().advance() >= epoch + 2);
+        let is_over = is_alone || (0..=2).any(|_| self.domain().advance() >= epoch + 2);
         if !is_over {
-            return false;
+            return None;
         }
         hand.marked.pop_front();
-        let mut gone = Gone::new(self);
-        self.visit(hand.buckets, range, &mut |first, guard| {
-            self.sweep_bucket(first, guard, swept, may_go, &mut gone);
+        self.visit(hand.buckets, range, enter, &mut |first, kept| {
+            self.sweep_bucket(first, kept, swept, may_go, &mut gone);
         });
-        true
+        Some(gone)
     }
 
-    /// Goes to the buckets where the entries of these are, with their locks, while the table has that many.
+    /// Goes to the buckets where the entries of these are, with their locks, while the table has that many; false if it
+    /// may not any more.
     fn visit(
         &self,
         buckets: usize,
         range: Range<usize>,
-        visit: &mut dyn FnMut(&Bucket<T>, &Guard<'_>),
-    ) {
-        let guard = self.domain().enter();
-        let array = self.array(&guard);
-        if array.buckets.len() != buckets {
-            return;
-        }
-        for index in range {
-            CountedTable::at(array, index, &guard, &mut |first| {
-                self.visit_bucket(buckets, first, &guard, visit);
-            });
-        }
+        enter: Enter<'_>,
+        visit: &mut dyn FnMut(&Bucket<T>, Kept<'_>),
+    ) -> bool {
+        enter(&mut |kept| {
+            let array = self.array(kept);
+            if array.buckets.len() != buckets {
+                return;
+            }
+            for index in range.clone() {
+                CountedTable::at(array, index, kept, &mut |first| {
+                    self.visit_bucket(buckets, first, kept, visit);
+                });
+            }
+        })
     }
 
     /// Goes to a bucket with its lock, unless it moved or the table grew. That is looked at under the lock: while a
@@ -160,19 +200,19 @@ impl<T: Keyed> CountedTable<T> {
         &self,
         buckets: usize,
         first: &Bucket<T>,
-        guard: &Guard<'_>,
-        visit: &mut dyn FnMut(&Bucket<T>, &Guard<'_>),
+        kept: Kept<'_>,
+        visit: &mut dyn FnMut(&Bucket<T>, Kept<'_>),
     ) {
-        let _lock = first.lock.lock();
-        if !first.is_moved() && self.array(guard).buckets.len() == buckets {
-            visit(first, guard);
+        let _lock = (!kept.is_alone()).then(|| first.lock.lock());
+        if !first.is_moved() && self.array(kept).buckets.len() == buckets {
+            visit(first, kept);
         }
     }
 
     fn sweep_bucket(
         &self,
         first: &Bucket<T>,
-        guard: &Guard<'_>,
+        kept: Kept<'_>,
         swept: &mut Swept,
         may_go: &mut dyn FnMut(&T) -> bool,
         gone: &mut Gone<'_, T>,
@@ -183,7 +223,7 @@ impl<T: Keyed> CountedTable<T> {
                 if entry.is_null() || !bucket::is_marked(entry) {
                     continue;
                 }
-                if CountedTable::is_unused(entry) && may_go(CountedTable::value(entry, guard)) {
+                if CountedTable::is_unused(entry) && may_go(CountedTable::value(entry, kept)) {
                     gone.push(self.take_out(first, line, slot));
                     swept.gone += 1;
                 } else {

@@ -13,7 +13,7 @@
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::rcu::bucket::{self, Array, Bucket, Link};
-use crate::rcu::domain::{Domain, Guard};
+use crate::rcu::domain::{Domain, Kept};
 use crate::{Arc, Counter, Mutex, Rank, turn};
 
 /// Lines of entries in a bucket from which on the table grows even if it has few entries for its size.
@@ -71,13 +71,22 @@ pub struct TableStatistics {
 /// Entries whose slots were emptied. However it is dropped, readers who still see them keep them.
 pub(super) struct Gone<'a, T: Keyed> {
     table: &'a CountedTable<T>,
+    /// No other thread sees them.
+    is_alone: bool,
     entries: Vec<Arc<T>>,
 }
 
 impl<'a, T: Keyed> Gone<'a, T> {
-    pub(super) fn new(table: &'a CountedTable<T>) -> Gone<'a, T> {
-        let entries = Vec::new();
-        Gone { table, entries }
+    pub(super) fn new(table: &'a CountedTable<T>, is_alone: bool) -> Gone<'a, T> {
+        Gone {
+            table,
+            is_alone,
+            entries: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        self.is_alone
     }
 
     pub(super) fn push(&mut self, entry: Arc<T>) {
@@ -87,20 +96,52 @@ impl<'a, T: Keyed> Gone<'a, T> {
 
 impl<T: Keyed> Drop for Gone<'_, T> {
     fn drop(&mut self) {
+        if self.is_alone {
+            return;
+        }
         for entry in self.entries.drain(..) {
             self.table.domain.retire(Garbage::Entry { _entry: entry });
         }
     }
 }
 
+/// Where an entry was added.
+pub(super) struct Added {
+    /// Its line's number in the bucket, from 1 on.
+    lines: usize,
+    /// Its slot in the line.
+    slot: usize,
+    /// Whether the table grows.
+    has_next: bool,
+}
+
+impl Added {
+    /// How many entries the bucket has, where no earlier slot is empty.
+    fn entries(&self) -> u64 {
+        ((self.lines - 1) * bucket::SLOTS + self.slot + 1) as u64
+    }
+
+    /// Whether it is the first entry of a further line.
+    fn is_new_line(&self) -> bool {
+        self.lines > 1 && self.slot == 0
+    }
+}
+
+/// What is to be done behind a change.
+pub(super) struct Left<'a, T: Keyed> {
+    /// To be dropped when the bucket is not locked any more.
+    pub(super) gone: Gone<'a, T>,
+    pub(super) added: Option<Added>,
+}
+
 /// One key's bucket, locked.
 pub struct LockedBucket<'a, T: Keyed> {
     table: &'a CountedTable<T>,
     bucket: &'a Bucket<T>,
-    guard: &'a Guard<'a>,
+    kept: Kept<'a>,
     key: u64,
     /// What was taken out, to be given away when the lock is released.
-    gone: Gone<'a, T>,
+    gone: &'a mut Vec<Arc<T>>,
     /// Where an entry was added: its line's number from 1 on, and its slot.
     added: (usize, usize),
 }
@@ -131,31 +172,32 @@ impl<T: Keyed> CountedTable<T> {
 
     /// The array that everything is reached through.
     #[allow(unsafe_code)]
-    pub(super) fn array<'g>(&self, _guard: &'g Guard<'_>) -> &'g Array<T> {
-        // SAFETY: never null; from `Box::into_raw`. When it is replaced, it is given to the domain of the guard, which
-        // every caller took from this table's domain, and so outlives the guard.
+    pub(super) fn array<'g>(&self, _kept: Kept<'g>) -> &'g Array<T> {
+        // SAFETY: never null; from `Box::into_raw`. When it is replaced, it is given to this table's domain, from which
+        // the caller has a guard, and so outlives that; or the caller has the table for itself.
         unsafe { &*self.current.load() }
     }
 
     /// The array into which another moves; only if there is one.
     #[allow(unsafe_code)]
-    pub(super) fn next<'g>(array: &Array<T>, _guard: &'g Guard<'_>) -> Option<&'g Array<T>> {
-        // SAFETY: null, or from `Box::into_raw` in `note_lines`. It is given away after it was the current array; who
-        // reached `array` has a guard from before that, which keeps this one too.
+    pub(super) fn next<'g>(array: &Array<T>, _kept: Kept<'g>) -> Option<&'g Array<T>> {
+        // SAFETY: null, or from `Box::into_raw` in `note_lines`. It is given away after it was the current array; a
+        // caller that reached `array` has a guard from before that, which keeps this one too, or the table for itself.
         unsafe { array.next.load().as_ref() }
     }
 
     /// What an entry is, marked or not.
     #[allow(unsafe_code)]
-    pub(super) fn value<'g>(entry: *mut T, _guard: &'g Guard<'_>) -> &'g T {
-        // SAFETY: from `Arc::into_raw`, loaded from a slot under the guard: the table's count of it is given to the
-        // domain only after the slot was emptied, so it outlives the guard.
+    pub(super) fn value<'g>(entry: *mut T, _kept: Kept<'g>) -> &'g T {
+        // SAFETY: from `Arc::into_raw`, loaded from a slot under a guard: the table's count of it is given to the
+        // domain only after the slot was emptied, so it outlives the guard. A caller that has the table for itself
+        // drops what it took out after it is done.
         unsafe { &*bucket::plain(entry) }
     }
 
     /// A count of an entry's own.
     #[allow(unsafe_code)]
-    fn counted(entry: *mut T, _guard: &Guard<'_>) -> Arc<T> {
+    fn counted(entry: *mut T, _kept: Kept<'_>) -> Arc<T> {
         // Between meeting an entry and counting it, anything may happen.
         turn::point();
         let entry = bucket::plain(entry).cast_const();
@@ -188,18 +230,18 @@ impl<T: Keyed> CountedTable<T> {
 
     /// The entry with this key, if it is there; with the hand's mark, if it has one.
     #[inline]
-    fn reach(&self, key: u64, guard: &Guard<'_>) -> Option<*mut T> {
+    fn reach(&self, key: u64, kept: Kept<'_>) -> Option<*mut T> {
         let tag = Some(bucket::tag(key));
-        let mut array = self.array(guard);
+        let mut array = self.array(kept);
         loop {
             let first = &array.buckets[array.index(key)];
             if !first.is_moved() {
-                let is = |entry: *mut T| CountedTable::value(entry, guard).key() == key;
+                let is = |entry: *mut T| CountedTable::value(entry, kept).key() == key;
                 let found = first.lines().find_map(|line| line.find(tag, is));
                 return found.map(|(_, entry)| entry);
             }
             // There is one, or nothing would have moved.
-            array = CountedTable::next(array, guard)?;
+            array = CountedTable::next(array, kept)?;
         }
     }
 
@@ -207,10 +249,17 @@ impl<T: Keyed> CountedTable<T> {
     #[track_caller]
     pub fn find(&self, key: u64) -> Option<Arc<T>> {
         let guard = self.domain.enter();
-        let entry = self.reach(key, &guard)?;
+        self.find_kept(key, guard.kept())
+    }
+
+    /// As [`CountedTable::find`].
+    #[inline]
+    #[track_caller]
+    pub(super) fn find_kept(&self, key: u64, kept: Kept<'_>) -> Option<Arc<T>> {
+        let entry = self.reach(key, kept)?;
         match bucket::is_marked(entry) {
-            true => self.locked(key, |locked| locked.get()),
-            false => Some(CountedTable::counted(entry, &guard)),
+            true => self.locked_kept(key, kept, |locked| locked.get()).0,
+            false => Some(CountedTable::counted(entry, kept)),
         }
     }
 
@@ -219,24 +268,48 @@ impl<T: Keyed> CountedTable<T> {
     #[track_caller]
     pub fn look<R>(&self, key: u64, look: impl FnOnce(&T) -> R) -> Option<R> {
         let guard = self.domain.enter();
-        let mut entry = self.reach(key, &guard)?;
+        self.look_kept(key, guard.kept(), look)
+    }
+
+    /// As [`CountedTable::look`].
+    #[inline]
+    #[track_caller]
+    pub(super) fn look_kept<R>(
+        &self,
+        key: u64,
+        kept: Kept<'_>,
+        look: impl FnOnce(&T) -> R,
+    ) -> Option<R> {
+        let mut entry = self.reach(key, kept)?;
         if bucket::is_marked(entry) {
-            entry = self.locked(key, |locked| locked.used())?;
+            entry = self.locked_kept(key, kept, |locked| locked.used()).0?;
         }
-        Some(look(CountedTable::value(entry, &guard)))
+        Some(look(CountedTable::value(entry, kept)))
     }
 
     /// As [`CountedTable::find`], of an entry that a test says yes to; the test is a look as in [`CountedTable::look`].
     #[track_caller]
     pub fn find_by(&self, key: u64, test: impl FnOnce(&T) -> bool) -> Option<Arc<T>> {
         let guard = self.domain.enter();
-        let entry = self.reach(key, &guard)?;
-        if !test(CountedTable::value(entry, &guard)) {
+        self.find_by_kept(key, guard.kept(), test)
+    }
+
+    /// As [`CountedTable::find_by`].
+    #[inline]
+    #[track_caller]
+    pub(super) fn find_by_kept(
+        &self,
+        key: u64,
+        kept: Kept<'_>,
+        test: impl FnOnce(&T) -> bool,
+    ) -> Option<Arc<T>> {
+        let entry = self.reach(key, kept)?;
+        if !test(CountedTable::value(entry, kept)) {
             return None;
         }
         match bucket::is_marked(entry) {
-            true => self.locked(key, |locked| locked.get()),
-            false => Some(CountedTable::counted(entry, &guard)),
+            true => self.locked_kept(key, kept, |locked| locked.get()).0,
+            false => Some(CountedTable::counted(entry, kept)),
         }
     }
 
@@ -244,7 +317,12 @@ impl<T: Keyed> CountedTable<T> {
     /// read from elsewhere what was to be one, has something old if this has changed when it is to be added.
     pub fn version(&self, key: u64) -> u32 {
         let guard = self.domain.enter();
-        let mut array = self.array(&guard);
+        self.version_kept(key, guard.kept())
+    }
+
+    /// As [`CountedTable::version`].
+    pub(super) fn version_kept(&self, key: u64, kept: Kept<'_>) -> u32 {
+        let mut array = self.array(kept);
         loop {
             let first = &array.buckets[array.index(key)];
             // Before the look whether it has moved: what is removed from the next array is not counted here.
@@ -252,7 +330,7 @@ impl<T: Keyed> CountedTable<T> {
             if !first.is_moved() {
                 return version;
             }
-            array = match CountedTable::next(array, &guard) {
+            array = match CountedTable::next(array, kept) {
                 Some(next) => next,
                 None => return version,
             };
@@ -264,12 +342,41 @@ impl<T: Keyed> CountedTable<T> {
     #[track_caller]
     pub fn locked<R>(&self, key: u64, work: impl FnOnce(&mut LockedBucket<'_, T>) -> R) -> R {
         let guard = self.domain.enter();
-        let mut array = self.array(&guard);
-        let (result, gone, (lines, slot)) = loop {
+        let (result, left) = self.locked_kept(key, guard.kept(), work);
+        let Left { gone, added } = left;
+        drop(gone);
+        drop(guard);
+        if let Some(added) = added {
+            self.note_chain(added.entries());
+            if added.is_new_line() {
+                self.note_lines(added.lines, self.domain.enter().kept());
+            }
+            if added.has_next {
+                let moved = self.move_some(self.domain.enter().kept());
+                if let Some(array) = moved {
+                    self.domain.retire(Garbage::Array { _array: array });
+                }
+            }
+        }
+        result
+    }
+
+    /// As [`CountedTable::locked`], without what is to be done behind it. A thread that has the table for itself takes
+    /// no lock.
+    #[track_caller]
+    pub(super) fn locked_kept<R>(
+        &self,
+        key: u64,
+        kept: Kept<'_>,
+        work: impl FnOnce(&mut LockedBucket<'_, T>) -> R,
+    ) -> (R, Left<'_, T>) {
+        let mut array = self.array(kept);
+        let mut gone = Gone::new(self, kept.is_alone());
+        let (result, (lines, slot)) = loop {
             let first = &array.buckets[array.index(key)];
-            let lock = first.lock.lock();
+            let lock = (!kept.is_alone()).then(|| first.lock.lock());
             if first.is_moved()
-                && let Some(next) = CountedTable::next(array, &guard)
+                && let Some(next) = CountedTable::next(array, kept)
             {
                 drop(lock);
                 array = next;
@@ -278,27 +385,31 @@ impl<T: Keyed> CountedTable<T> {
             let mut locked = LockedBucket {
                 table: self,
                 bucket: first,
-                guard: &guard,
+                kept,
                 key,
-                gone: Gone::new(self),
+                gone: &mut gone.entries,
                 added: (0, 0),
             };
             let result = work(&mut locked);
-            break (result, locked.gone, locked.added);
+            break (result, locked.added);
         };
-        let has_next = !self.array(&guard).next.load().is_null();
-        drop(gone);
-        drop(guard);
-        if lines > 0 {
-            self.note_chain(((lines - 1) * bucket::SLOTS + slot + 1) as u64);
+        let has_next = !self.array(kept).next.load().is_null();
+        let added = (lines > 0).then_some(Added {
+            lines,
+            slot,
+            has_next,
+        });
+        (result, Left { gone, added })
+    }
+
+    /// What is to be done behind [`CountedTable::locked_kept`], by a thread that has the table for itself: what it
+    /// returns is to be dropped when others may have the table again.
+    pub(super) fn grow_alone(&self, added: &Added, kept: Kept<'_>) -> Option<Box<Array<T>>> {
+        self.note_chain(added.entries());
+        if added.is_new_line() {
+            self.note_lines(added.lines, kept);
         }
-        if lines > 1 && slot == 0 {
-            self.note_lines(lines);
-        }
-        if lines > 0 && has_next {
-            self.move_some();
-        }
-        result
+        added.has_next.then(|| self.move_some(kept)).flatten()
     }
 
     /// Entries in it. A sum over all threads' counts: not for every call.
@@ -316,10 +427,14 @@ impl<T: Keyed> CountedTable<T> {
     /// How the table is.
     #[must_use]
     pub fn statistics(&self) -> TableStatistics {
-        let guard = self.domain.enter();
+        self.statistics_kept(self.domain.enter().kept())
+    }
+
+    /// As [`CountedTable::statistics`].
+    pub(super) fn statistics_kept(&self, kept: Kept<'_>) -> TableStatistics {
         TableStatistics {
             entries: self.len(),
-            buckets: self.array(&guard).buckets.len() as u64,
+            buckets: self.array(kept).buckets.len() as u64,
             // Relaxed: statistics, both.
             longest: self.longest.load(Ordering::Relaxed),
             // Relaxed: as above.
@@ -335,15 +450,19 @@ impl<T: Keyed> CountedTable<T> {
 
     /// Looks at all entries that are there from the beginning to the end, once each, and at some of the others. The
     /// looks are as in [`CountedTable::look`]; nothing is freed meanwhile.
-    pub fn for_each(&self, mut look: impl FnMut(&T)) {
-        let guard = self.domain.enter();
-        let array = self.array(&guard);
+    pub fn for_each(&self, look: impl FnMut(&T)) {
+        self.for_each_kept(self.domain.enter().kept(), look);
+    }
+
+    /// As [`CountedTable::for_each`].
+    pub(super) fn for_each_kept(&self, kept: Kept<'_>, mut look: impl FnMut(&T)) {
+        let array = self.array(kept);
         for index in 0..array.buckets.len() {
-            CountedTable::at(array, index, &guard, &mut |bucket| {
+            CountedTable::at(array, index, kept, &mut |bucket| {
                 for line in bucket.lines() {
                     // Never yes: all are looked at.
                     let looked = line.find(None, |entry| {
-                        look(CountedTable::value(entry, &guard));
+                        look(CountedTable::value(entry, kept));
                         false
                     });
                     debug_assert!(looked.is_none(), "no entry is asked for");
@@ -356,7 +475,7 @@ impl<T: Keyed> CountedTable<T> {
     pub(super) fn at<'g>(
         array: &'g Array<T>,
         index: usize,
-        guard: &'g Guard<'_>,
+        kept: Kept<'g>,
         visit: &mut dyn FnMut(&'g Bucket<T>),
     ) {
         let bucket = &array.buckets[index];
@@ -366,7 +485,7 @@ impl<T: Keyed> CountedTable<T> {
         let mut places = vec![(array, index)];
         while let Some((array, index)) = places.pop() {
             let bucket = &array.buckets[index];
-            match bucket.is_moved().then(|| CountedTable::next(array, guard)) {
+            match bucket.is_moved().then(|| CountedTable::next(array, kept)) {
                 Some(Some(next)) => {
                     places.push((next, index));
                     places.push((next, index + array.buckets.len()));
@@ -395,9 +514,8 @@ impl<T: Keyed> CountedTable<T> {
     }
 
     /// A bucket got this number of lines: it may be time to grow.
-    fn note_lines(&self, lines: usize) {
-        let guard = self.domain.enter();
-        let array = self.array(&guard);
+    fn note_lines(&self, lines: usize, kept: Kept<'_>) {
+        let array = self.array(kept);
         let (buckets, entries) = (array.buckets.len(), self.len());
         let is_crowded = entries > 2 * buckets as u64;
         let is_long = lines >= LONG && 8 * entries > buckets as u64;
@@ -417,51 +535,47 @@ impl<T: Keyed> CountedTable<T> {
         }
     }
 
-    /// Moves some buckets of the current array into the next one, if there is one.
-    fn move_some(&self) {
-        let guard = self.domain.enter();
-        let array = self.array(&guard);
-        let Some(next) = CountedTable::next(array, &guard) else {
-            return;
-        };
+    /// Moves some buckets of the current array into the next one, if there is one. Returns the array if all of its
+    /// buckets have moved now: it is to be kept for others who read it.
+    fn move_some(&self, kept: Kept<'_>) -> Option<Box<Array<T>>> {
+        let array = self.array(kept);
+        let next = CountedTable::next(array, kept)?;
         let buckets = array.buckets.len();
         // Relaxed: it only gives out numbers.
         let from = array.claimed.fetch_add(HELP, Ordering::Relaxed);
         let to = (from + HELP).min(buckets);
         if from >= to {
-            return;
+            return None;
         }
-        (from..to).for_each(|index| self.move_bucket(array, next, index));
+        (from..to).for_each(|index| self.move_bucket(array, next, index, kept));
         // AcqRel: the last one sees all others' moves, which its store publishes; pairs with itself.
         let moved = array.moved.fetch_add(to - from, Ordering::AcqRel) + to - from;
-        if moved == buckets {
+        (moved == buckets).then(|| {
             let old = std::ptr::from_ref(array).cast_mut();
             self.current.store(std::ptr::from_ref(next).cast_mut());
-            drop(guard);
-            self.retire_array(old);
-        }
+            CountedTable::taken_array(old)
+        })
     }
 
+    /// An array whose last bucket has moved.
     #[allow(unsafe_code)]
-    fn retire_array(&self, old: *mut Array<T>) {
+    fn taken_array(old: *mut Array<T>) -> Box<Array<T>> {
         // SAFETY: from `Box::into_raw`; it was the current array until its last bucket had moved, which one thread
         // finds out, and nothing leads to it any more. A thread that still reads it has a guard that the domain waits
-        // for.
-        let array = unsafe { Box::from_raw(old) };
-        self.domain.retire(Garbage::Array { _array: array });
+        // for: this is given to the domain, or no other thread is in the table.
+        unsafe { Box::from_raw(old) }
     }
 
     /// Moves one bucket. Its two buckets in the next array are reached through it only.
-    fn move_bucket(&self, array: &Array<T>, next: &Array<T>, index: usize) {
-        let guard = self.domain.enter();
+    fn move_bucket(&self, array: &Array<T>, next: &Array<T>, index: usize, kept: Kept<'_>) {
         let from = &array.buckets[index];
-        let _lock = from.lock.lock();
+        let _lock = (!kept.is_alone()).then(|| from.lock.lock());
         for index in [index, index + array.buckets.len()] {
             next.buckets[index].continue_version(from);
         }
         for line in from.lines() {
             let added = line.find(None, |entry| {
-                let key = CountedTable::value(entry, &guard).key();
+                let key = CountedTable::value(entry, kept).key();
                 next.buckets[next.index(key)].add(self.rank, bucket::tag(key), entry);
                 false
             });
@@ -475,12 +589,12 @@ impl<T: Keyed> Drop for CountedTable<T> {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         let guard = self.domain.enter();
-        let array = self.array(&guard);
+        let array = self.array(guard.kept());
         let mut entries = Vec::new();
         // In a large table most buckets are bare.
         let used = |index: &usize| !array.buckets[*index].is_bare();
         for index in (0..array.buckets.len()).filter(used) {
-            CountedTable::at(array, index, &guard, &mut |bucket| {
+            CountedTable::at(array, index, guard.kept(), &mut |bucket| {
                 for line in bucket.lines() {
                     let found = line.find(None, |entry| {
                         entries.push(entry);
@@ -508,7 +622,7 @@ impl<T: Keyed> Drop for CountedTable<T> {
 impl<T: Keyed> LockedBucket<'_, T> {
     fn place(&self) -> Option<(&Bucket<T>, usize, *mut T)> {
         let tag = Some(bucket::tag(self.key));
-        let is = |entry: *mut T| CountedTable::value(entry, self.guard).key() == self.key;
+        let is = |entry: *mut T| CountedTable::value(entry, self.kept).key() == self.key;
         self.bucket.lines().find_map(|line| {
             let (slot, entry) = line.find(tag, is)?;
             Some((line, slot, entry))
@@ -527,7 +641,7 @@ impl<T: Keyed> LockedBucket<'_, T> {
     /// The entry with the key, counted.
     #[must_use]
     pub fn get(&self) -> Option<Arc<T>> {
-        Some(CountedTable::counted(self.used()?, self.guard))
+        Some(CountedTable::counted(self.used()?, self.kept))
     }
 
     /// As [`CountedTable::version`].

@@ -28,7 +28,7 @@ impl Drop for Cell {
 }
 
 struct Disk {
-    table: CountedTable<Cell>,
+    table: SwitchedTable<Cell>,
     home: Vec<AtomicU64>,
     /// How often each was raised.
     truth: Vec<AtomicU64>,
@@ -44,7 +44,7 @@ impl Disk {
     fn new(keys: usize, buckets: usize) -> Disk {
         let zeros = || (0..keys).map(|_| AtomicU64::new(0)).collect();
         Disk {
-            table: CountedTable::new(Rank::IcacheBucket, buckets),
+            table: SwitchedTable::new(Rank::IcacheTable, Rank::IcacheBucket, buckets, false),
             home: zeros(),
             truth: zeros(),
             used: Mutex::new(Rank::Leaf, vec![Vec::new(); keys]),
@@ -312,8 +312,8 @@ fn what_was_counted_while_a_hand_marked_it_stays() {
 fn what_was_removed_is_dropped_when_the_last_reader_left() {
     let disk = Disk::new(4, 1);
     let life = Arc::clone(&disk.get(3).life);
-    let guard = disk.table.domain().enter();
-    let nested = disk.table.domain().enter();
+    let guard = disk.table.counted().domain().enter();
+    let nested = disk.table.counted().domain().enter();
     disk.table.locked(3, |locked| locked.remove());
     disk.table.flush();
     drop(guard);
@@ -372,6 +372,80 @@ fn threads_find_add_sweep_and_grow_at_once_and_nothing_is_lost() {
         // SeqCst: a test's.
         assert!(disk.gone.load(Ordering::SeqCst) > 0);
     }
+}
+
+#[test]
+fn alone_a_thread_drops_what_it_takes_out_at_once() {
+    let disk = Disk::new(400, 1);
+    disk.table.choose(true);
+    let lives: Vec<_> = (0..400)
+        .map(|key| Arc::clone(&disk.get(key).life))
+        .collect();
+    let statistics = disk.table.statistics();
+    assert!(statistics.grown > 2, "{statistics:?}");
+    disk.table.locked(3, |locked| locked.remove());
+    assert!(disk.table.find(3).is_none());
+    let dead = || {
+        // SeqCst: a test's.
+        let dead = lives.iter().filter(|life| life.load(Ordering::SeqCst) == 0);
+        dead.count()
+    };
+    assert_eq!(dead(), 1);
+    disk.sweep(100);
+    assert!(dead() > 100);
+    assert_eq!(disk.table.statistics().waiting, 0);
+    disk.table.choose(false);
+    disk.verify();
+}
+
+#[test]
+fn threads_find_add_sweep_and_grow_while_the_form_changes() {
+    for round in 0..10 {
+        let disk = Disk::new(300, 1);
+        let left = AtomicU64::new(3);
+        workers(4, |thread| {
+            if thread > 0 {
+                disk.work(round * 10 + thread as u64, 4000);
+                // SeqCst: a test's.
+                left.fetch_sub(1, Ordering::SeqCst);
+                return;
+            }
+            let mut is_plain = false;
+            // SeqCst: a test's.
+            while left.load(Ordering::SeqCst) > 0 {
+                is_plain = !is_plain;
+                disk.table.choose(is_plain);
+                crate::thread::yield_now();
+            }
+        });
+        disk.verify();
+    }
+}
+
+#[test]
+#[cfg(feature = "simulate")]
+fn under_many_schedules_nothing_is_lost_while_the_form_changes() {
+    let (mut gone, mut grown) = (0, 0);
+    for seed in 0..1000 {
+        let plan = crate::schedule::SchedulePlan {
+            seed,
+            points: 1_000_000,
+        };
+        let work = || {
+            let disk = Disk::new(if seed % 2 == 0 { 3 } else { 24 }, 1);
+            workers(3, |thread| match thread {
+                0 => (0..6).for_each(|turn| disk.table.choose(turn % 2 == 0)),
+                _ => disk.work(seed * 8 + thread as u64, 12),
+            });
+            disk.verify();
+            disk
+        };
+        let (disk, _) =
+            crate::schedule::run(plan, work).unwrap_or_else(|cause| panic!("seed {seed}: {cause}"));
+        gone += disk.gone.into_inner();
+        grown += disk.table.statistics().grown;
+    }
+    assert!(gone > 50 && grown > 50, "{gone} {grown}");
 }
 
 #[test]

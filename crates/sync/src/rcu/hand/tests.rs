@@ -49,15 +49,15 @@ fn a_hand_that_comes_late_from_the_smaller_table_marks_nothing() {
         // A hand of the smaller table, before it takes the lock of a bucket that it is about to mark.
         scope.spawn(move || {
             let guard = table.domain().enter();
-            let array = table.array(&guard);
+            let array = table.array(guard.kept());
             let mut is_first = true;
-            CountedTable::at(array, 3, &guard, &mut |bucket| {
+            CountedTable::at(array, 3, guard.kept(), &mut |bucket| {
                 // Bucket 3 of 64 became two, of which 67 comes first.
                 if std::mem::take(&mut is_first) {
                     late_is_there.send(()).unwrap();
                     late_goes.recv().unwrap();
                 }
-                table.visit_bucket(64, bucket, &guard, &mut |bucket, _| mark(bucket));
+                table.visit_bucket(64, bucket, guard.kept(), &mut |bucket, _| mark(bucket));
             });
             drop(guard);
             late_is_done.send(()).unwrap();
