@@ -67,12 +67,14 @@ pub struct Run {
 impl Run {
     /// The logical block after the run.
     #[must_use]
+    #[inline]
     pub fn end(&self) -> u64 {
         self.logical + self.len
     }
 
     /// The part of the run in `range`, which must overlap it.
     #[must_use]
+    #[inline]
     pub fn cut(self, range: &Range<u64>) -> Run {
         let logical = self.logical.max(range.start);
         Run {
@@ -85,6 +87,7 @@ impl Run {
 
     /// Whether `next` continues this run, in the file and on the device.
     #[must_use]
+    #[inline]
     pub fn is_continued_by(&self, next: &Run) -> bool {
         self.end() == next.logical
             && self.start.0 + self.len == next.start.0
@@ -93,6 +96,7 @@ impl Run {
 }
 
 impl From<&Extent> for Run {
+    #[inline]
     fn from(extent: &Extent) -> Run {
         Run {
             logical: extent.block().into(),

@@ -109,6 +109,7 @@ impl<B: AsRef<[u8]>> MapReader<B> {
 ///
 /// # Errors
 /// When the root is wrong.
+#[inline]
 pub fn first_in_root(
     area: &[u8; BLOCK_AREA],
     blocks: Range<u64>,
