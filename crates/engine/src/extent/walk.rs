@@ -27,11 +27,15 @@ impl AsRef<[u8]> for CachedNode {
 pub(super) struct MapWalk {
     ino: Ino,
     seed: u32,
-    kind: MapKind,
     reader: MapReader<CachedNode>,
-    /// Blocks of pointers that may still be read. A map that needs more than the device has is a loop.
-    budget: u64,
-    /// The block of pointers that was read last in each level; to read it again costs nothing.
+    /// `None` for a tree.
+    pointers: Option<Box<PointerBudget>>,
+}
+
+/// The blocks of pointers that a walk may read. A map that needs more than the device has is a loop.
+struct PointerBudget {
+    left: u64,
+    /// The block that was read last in each level; to read it again costs nothing.
     last: [FsBlock; 3],
 }
 
@@ -39,19 +43,23 @@ impl MapWalk {
     /// Before the first run of the inode's map; the root of a tree is verified here.
     pub(super) fn new(volume: &OpenVolume, inode: &LoadedInode) -> Result<MapWalk, Error> {
         let ino = inode.ino();
-        let kind = match inode.flags().contains(Flags::EXTENTS) {
-            true => MapKind::Extents,
-            false => MapKind::Pointers,
+        let geometry = volume.geometry();
+        let (kind, pointers) = match inode.flags().contains(Flags::EXTENTS) {
+            true => (MapKind::Extents, None),
+            false => {
+                let left = geometry.blocks_count();
+                let last = [FsBlock(0); 3];
+                let budget = PointerBudget { left, last };
+                (MapKind::Pointers, Some(Box::new(budget)))
+            }
         };
-        let size = volume.geometry().block_size();
-        let reader = MapReader::new(inode.block_area(), kind, size, volume.blocks());
+        let (area, size) = (inode.block_area(), geometry.block_size());
+        let reader = MapReader::new(area, kind, size, volume.blocks());
         Ok(MapWalk {
             ino,
             seed: inode.seed(),
-            kind,
             reader: reader.map_err(|corrupt| corrupt.ino(ino))?,
-            budget: volume.geometry().blocks_count(),
-            last: [FsBlock(0); 3],
+            pointers,
         })
     }
 
@@ -80,29 +88,27 @@ impl MapWalk {
     }
 
     fn load(&mut self, volume: &OpenVolume, node: MapNode) -> Result<Arc<Block>, Error> {
-        match self.kind {
-            MapKind::Extents => load_node(volume, (self.ino, self.seed), node.block),
-            MapKind::Pointers => {
-                volume.check_unowned(self.ino, node.block, 1)?;
-                self.spend(node)?;
-                volume.read_block(node.block, Kind::Pointers, Ino(0), |_| Ok(()))
-            }
-        }
+        let Some(budget) = &mut self.pointers else {
+            return load_node(volume, (self.ino, self.seed), node.block);
+        };
+        volume.check_unowned(self.ino, node.block, 1)?;
+        budget
+            .spend(node)
+            .map_err(|corrupt| corrupt.ino(self.ino))?;
+        volume.read_block(node.block, Kind::Pointers, Ino(0), |_| Ok(()))
     }
+}
 
-    fn spend(&mut self, node: MapNode) -> Result<(), Error> {
+impl PointerBudget {
+    fn spend(&mut self, node: MapNode) -> Result<(), Corrupt> {
         // The depth is 1 to 3.
         let last = self.last.get_mut(usize::from(node.depth).saturating_sub(1));
         if last.is_some_and(|last| std::mem::replace(last, node.block) == node.block) {
             return Ok(());
         }
-        match self.budget.checked_sub(1) {
-            Some(rest) => {
-                self.budget = rest;
-                Ok(())
-            }
-            None => Err(Corrupt::at(Site::IndirectLoop).ino(self.ino).into()),
-        }
+        let left = self.left.checked_sub(1);
+        self.left = left.ok_or_else(|| Corrupt::at(Site::IndirectLoop))?;
+        Ok(())
     }
 }
 

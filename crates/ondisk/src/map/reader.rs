@@ -39,7 +39,8 @@ pub struct MapReader<B>(Walk<B>);
 
 enum Walk<B> {
     Tree(TreeWalk<B>),
-    Pointers(PointerWalk<B>),
+    /// Larger than a tree's, and rarer: a reader is moved several times before it reads.
+    Pointers(Box<PointerWalk<B>>),
     /// After an error.
     Over,
 }
@@ -57,7 +58,7 @@ impl<B: AsRef<[u8]>> MapReader<B> {
     ) -> Result<MapReader<B>, Corrupt> {
         Ok(MapReader(match kind {
             MapKind::Extents => Walk::Tree(TreeWalk::new(area, blocks)?),
-            MapKind::Pointers => Walk::Pointers(PointerWalk::new(area, size, blocks)),
+            MapKind::Pointers => Walk::Pointers(Box::new(PointerWalk::new(area, size, blocks))),
         }))
     }
 
