@@ -1,16 +1,20 @@
 //! What a file system is, how full it is and in which state. Counts come from the group descriptors, not from the
 //! superblock, whose own are only right after a clean unmount.
 
-use ondisk::Ino;
+use core::ops::ControlFlow;
+
 use ondisk::features::{Feature, Features};
 use ondisk::group_desc::flags;
+use ondisk::inode::Inode;
 use ondisk::jbd2::{JournalFeatures, JournalSuperblock};
 use ondisk::superblock::state;
+use ondisk::{FsBlock, Ino};
 
 use crate::error::InspectError;
 use crate::fragmentation::Fragmentation;
 use crate::image::RawImage;
 use crate::users::{Need, Use, need};
+use crate::walk::{BUDGET, Piece, walk};
 
 /// Sums over all groups.
 #[derive(Default)]
@@ -92,7 +96,7 @@ impl FoundJournal {
 
     fn read(raw: &RawImage, ino: Ino) -> Result<FoundJournal, InspectError> {
         let inode = raw.inode(ino)?;
-        let first = raw.first_block(ino, &inode)?;
+        let first = first_block(raw, ino, &inode)?;
         let first = first.ok_or(InspectError::EmptyJournal)?;
         let block = raw.block(first)?;
         let superblock = JournalSuperblock::read(&block).ok_or(InspectError::ShortJournal)?;
@@ -106,6 +110,24 @@ impl FoundJournal {
             bytes,
         })
     }
+}
+
+/// The first block of an inode's contents; `None` if it has none, or a hole there.
+///
+/// # Errors
+/// Those of [`walk`].
+fn first_block(raw: &RawImage, ino: Ino, inode: &Inode) -> Result<Option<FsBlock>, InspectError> {
+    let mut found = None;
+    let mut budget = BUDGET;
+    walk::<InspectError>(raw, ino, inode, &mut budget, &mut |piece| {
+        match piece {
+            Piece::Run(run) if run.logical == 0 => found = Some(run.start),
+            _ if found.is_none() => return Ok(ControlFlow::Continue(())),
+            _ => {}
+        }
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(found)
 }
 
 /// The version of the checksums that a journal's superblock asks for: `v1`, `v2` or `v3`.

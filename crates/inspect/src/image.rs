@@ -10,7 +10,6 @@ use ondisk::{Corrupt, FsBlock, Geometry, GeometryError, Group, GroupDesc, Ino, S
 use sync::Arc;
 
 use crate::error::InspectError;
-use crate::walk::{BUDGET, Piece, walk};
 
 /// The most bytes read at once, whatever the disk says.
 const CHUNK: usize = 1 << 20;
@@ -205,24 +204,6 @@ impl RawImage {
     pub fn inode(&self, ino: Ino) -> Result<Inode, InspectError> {
         let inode = Inode::parse(&self.slot(ino)?);
         inode.map_err(|corrupt| corrupt.ino(ino).into())
-    }
-
-    /// The first block of an inode's contents; `None` if it has none, or a hole there.
-    ///
-    /// # Errors
-    /// Those of [`walk`].
-    pub fn first_block(&self, ino: Ino, inode: &Inode) -> Result<Option<FsBlock>, InspectError> {
-        let mut found = None;
-        let mut budget = BUDGET;
-        walk::<InspectError>(self, ino, inode, &mut budget, &mut |piece| {
-            match piece {
-                Piece::Run(run) if run.logical == 0 => found = Some(run.start),
-                _ if found.is_none() => return Ok(ControlFlow::Continue(())),
-                _ => {}
-            }
-            Ok(ControlFlow::Break(()))
-        })?;
-        Ok(found)
     }
 }
 
