@@ -15,7 +15,8 @@ use sync::Arc;
 use zerocopy::IntoBytes;
 
 use crate::abi;
-use crate::messages::{CountedChannel, TimedRequest};
+use crate::counted_channel::CountedChannel;
+use crate::messages::TimedRequest;
 use crate::readers::{Pace, Readers, RequestSource};
 use crate::reply::{Channel, Reply};
 use crate::request::{self, FuseOperation, Malformed, Request, node};

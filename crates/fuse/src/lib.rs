@@ -25,6 +25,7 @@ mod callers;
 mod classic;
 mod connect;
 mod control;
+mod counted_channel;
 mod handles;
 #[cfg(feature = "hostile")]
 mod hostile;

@@ -4,10 +4,9 @@
 use std::fmt::Write;
 
 use sync::clock::{self, Duration, Instant};
-use sync::{Arc, CachePadded, Lanes, Statistic};
+use sync::{CachePadded, Lanes, Statistic};
 
 use crate::abi::opcode;
-use crate::reply::Channel;
 
 /// Classes of latencies: class n has those below 2^n microseconds that no earlier class has, the last one all others.
 const CLASSES: usize = 24;
@@ -107,7 +106,7 @@ impl Messages {
     }
 
     /// A request is answered, with this number of bytes.
-    fn answered(&self, request: TimedRequest, bytes: u64) {
+    pub(crate) fn answered(&self, request: TimedRequest, bytes: u64) {
         let counts = self.lanes.mine().of(request.opcode);
         let time = clock::now().saturating_duration_since(request.since);
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -165,28 +164,6 @@ impl Messages {
 /// The numbers and names of all kinds.
 fn kinds() -> impl Iterator<Item = (u32, &'static str)> {
     opcode::ALL.into_iter().chain([(0, "unknown")])
-}
-
-/// A channel whose answers are counted.
-pub(crate) struct CountedChannel<C> {
-    channel: Arc<C>,
-    messages: Arc<Messages>,
-}
-
-impl<C> CountedChannel<C> {
-    pub(crate) fn new(channel: Arc<C>, messages: Arc<Messages>) -> CountedChannel<C> {
-        CountedChannel { channel, messages }
-    }
-}
-
-impl<C: Channel> Channel for CountedChannel<C> {
-    fn answer(&self, unique: u64, error: i32, parts: &[&[u8]]) {
-        self.channel.answer(unique, error, parts);
-    }
-
-    fn answered(&self, request: TimedRequest, bytes: u64) {
-        self.messages.answered(request, bytes);
-    }
 }
 
 #[cfg(test)]

@@ -26,7 +26,8 @@ use sync::{Arc, Mutex, Rank};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{self, ring};
-use crate::messages::{CountedChannel, Messages};
+use crate::counted_channel::CountedChannel;
+use crate::messages::Messages;
 use crate::reply::Channel;
 
 /// Bytes of the header buffer: a page.
