@@ -33,7 +33,7 @@ pub const KNOWN: &[Known] = &[
         why: "windows of both workers are filled from one group: more than 4 refills of 256 only beside mkdir",
     },
     Known {
-        file: "engine/src/icache/table/rcu.rs",
+        file: "engine/src/icache/table.rs",
         function: "insert",
         is_beneath: true,
         most: 2,
