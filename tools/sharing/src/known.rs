@@ -74,6 +74,14 @@ mod tests {
     use crate::watch::record::{Kind, Rounds};
 
     #[test]
+    fn every_entry_names_a_file_that_is_there() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates");
+        for known in KNOWN {
+            assert!(crates.join(known.file).is_file(), "{}", known.file);
+        }
+    }
+
+    #[test]
     fn an_entry_excuses_what_its_own_function_writes_and_nothing_beneath_it() {
         let entry = Known {
             file: "engine/src/a.rs",
