@@ -7,7 +7,8 @@
 //! the log's next step where one is worth waiting for.
 //!
 //! Where the journal has an area for fast commits, the inode is logged there with what belongs to it ([`logged`]); what
-//! can't be, or not now, is committed in full.
+//! can't be, or not now, is committed in full. Of an inode without names only the data are flushed, because after a
+//! crash nothing of it is left; without such an area it is committed like any other.
 //!
 //! What is synchronous by a flag of its own, or by the mount's options, ends with an fsync of itself
 //! ([`LiveFs::settle`]).

@@ -4,8 +4,11 @@
 //! atomic words under no lock) say what can't be had: what is in use, what someone took and has not applied, and what
 //! was freed by an epoch that is not durable yet. The bitmaps on disk belong to the committer alone ([`fold`]): it
 //! applies what handles put on the epoch's lists, all sets, then all clears. A run or number freed by an epoch enters
-//! the memory again in [`Groups::committed`]. Who frees says so while preparing ([`Bits::leave`],
-//! [`crate::ialloc::claim`]): what is free already, or being freed by another, is refused there.
+//! the memory again in [`Groups::committed`]. The journal calls it when the epoch is durable; the blocks are
+//! discarded on the device before they enter the memory (`sb/discard.rs`). If the commit fails, the journal is aborted
+//! and never calls it, so what the epoch freed is not given out again in this mount. A thread that frees announces that
+//! while preparing ([`Bits::leave`], [`crate::ialloc::claim`]): what is free already, or being freed by another, is
+//! refused there.
 //!
 //! No I/O under a group's lock: bitmaps are read before it is taken. What a crash leaves: bitmaps, descriptors and
 //! superblock as they were at the end of a committed epoch, in one transaction with what uses the blocks.

@@ -2,9 +2,26 @@
 //! The one way in which an inode is deleted.
 //!
 //! A [`Deletion`] is one step: all that is left of an inode that has no names goes. Where that is too much, the inode
-//! is among the orphans, and blocks go in steps before ([`delete`]), each of which a cut may follow. [`recover`] does
-//! so for all that an earlier mount left; nobody else uses the volume then. Takes the inode's lock, and the orphans'
-//! for each last step.
+//! is among the orphans, and blocks go in steps before ([`delete`]), each of which a cut may follow. Takes the inode's
+//! lock, and the orphans' for each last step.
+//!
+//! # Recovery
+//!
+//! [`recover`] finishes what an earlier mount left, before any other thread uses the volume. It tolerates an orphan
+//! that is corrupt, for example one whose inode is not in use, or a slot of the orphan file with an impossible number:
+//! that is put on record, and the orphan keeps its entry, for e2fsck. More than [`limits::ORPHANS_LEFT`] of these fail
+//! the mount. The classic list is read as a whole first: an impossible number, a damaged inode or a circle on it, or
+//! more than [`limits::ORPHANS_LISTED`] inodes, fail the mount before any orphan is finished. If the first corrupt
+//! orphan makes the file system read-only (`errors=remount-ro`), the mount succeeds, and the orphans after it stay.
+//!
+//! # When space runs out
+//!
+//! `InodeFs::change` runs every change in [`with_room`]. If it fails with `NoSpace`, all doomed inodes are deleted, and
+//! everything is committed if that makes freed space available; then it is tried again. There are at most
+//! [`ROOM_TRIES`] such rounds, fewer if one finds nothing to free, and one last try. (In each try, [`crate::take`] has
+//! a second look of its own.) If the last try was refused a share of the sum of free blocks or inodes, other threads
+//! may have what came back: the change leaves the gate, enters it alone (`Gate::enter_alone`), and runs [`with_room`]
+//! once more with no other change under way. What is refused then is the caller's ENOSPC.
 
 use std::collections::{BTreeSet, HashSet};
 

@@ -1,8 +1,9 @@
 //! Blocks and inode numbers for a step, taken while preparing, without a handle.
 //!
-//! An operation is refused space only after a second look: what is kept for files is drawn back, then uncommitted frees
-//! are committed. Takes one group's lock after another. What a crash leaves: nothing of it, for what was taken and not
-//! applied is in no image.
+//! A request is refused space only after a second look: what is kept for files is drawn back, then uncommitted frees
+//! are committed, each once (for an inode number, only the latter). [`crate::reap::with_room`] then tries the whole
+//! operation again. Takes one group's lock after another. What a crash leaves: nothing of it, because what was taken
+//! and not applied is in no image.
 
 use std::ops::RangeInclusive;
 

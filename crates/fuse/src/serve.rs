@@ -1,9 +1,10 @@
 //! What each request does to the image: one call of [`Operations`], and its answer as one reply.
 //!
 //! Knows no transport: a worker of any transport hands over a request, where to answer it, and a buffer of its own.
-//! Runs on all workers at once and keeps nothing but the threads that wait for the disk in their place: an fsync may be
-//! answered by another thread than the one that read it, all else is answered by that one. Requests that are not
-//! answered here (locks, polling, block maps) the kernel handles itself once it is told `ENOSYS`.
+//! Runs on all workers at once and keeps nothing but the threads that wait for the disk in their place
+//! ([`crate::waiters`]): an fsync, fsyncdir, syncfs, fallocate or copy_file_range may be answered by another thread
+//! than the one that read it. Requests that are not answered here (locks, polling, block maps) the kernel handles
+//! itself once it is told `ENOSYS`.
 
 use std::ops::Range;
 

@@ -1,12 +1,16 @@
-//! Threads that wait for the disk in place of those that read requests (*readers*). When half of the readers are in an
-//! fsync, the next fsyncs are handed to waiters, so that a reader stays free for the kernel's requests, and several
-//! fsyncs share a commit.
+//! Threads that wait for the disk in place of those that read requests (*readers*), so that a reader stays free for the
+//! kernel's requests, and several fsyncs share a commit. Work is an fsync, fsyncdir, syncfs, fallocate or
+//! copy_file_range.
 //!
-//! An fsync that finds more than half of the readers free is done by the reader itself, at the price of two atomic
-//! additions. An fsync is handed over if a waiter is idle or can be started. If [`MOST`] waiters are busy, or the
-//! system gives no thread, the reader does it; but a reader of a queue of io_uring is the only one of its CPU, so
-//! there the fsync is queued for the next waiter. Work that panics drops the reply that it holds, which then answers
-//! `EIO`; [`Waiters::end`] reports the panic.
+//! On `/dev/fuse` a reader does work itself, at the price of two atomic additions, if fewer than half of the readers do
+//! so already; otherwise it hands the work over. With a single reader work is never handed over, so the mount does one
+//! thing at a time. On io_uring all work is handed over, because each reader is the only one of its CPU's queue.
+//!
+//! The work is done by an idle waiter, or by one that is started for it. A waiter ends after it was idle for [`IDLE`].
+//! If [`MOST`] waiters are busy, or the system gives no thread, on `/dev/fuse` the reader does the work itself, and
+//! then all readers may wait for the disk. On io_uring the work is queued for the next waiter, at most one for each
+//! entry of all queues; the reader does it only if no waiter runs. Work that panics drops the reply that it holds,
+//! which then answers `EIO`; [`Waiters::end`] reports the panic.
 //!
 //! One lock, the waiters' list, of rank [`Rank::Queue`]: held for a push or a pop and while a thread is started, never
 //! while a waiter works; a thread that takes it holds no other. What a crash leaves: nothing of the waiters is on disk.

@@ -1,9 +1,13 @@
 //! The same input gives the same bytes: what is otherwise random or of this moment derives from the tree.
 //!
-//! UUID and hash seed come from a SHA-256 over everything the tree says (names, types, modes, owners, sizes, times of
-//! change, targets, attributes) and the label; generations come from the UUID. Times of access and of inode changes
-//! are the host's, not the input's, so the time of change stands for them. Times after the newest allowed are moved
-//! to it.
+//! UUID and hash seed are the two halves of a SHA-256 over the label and everything the tree says: names, types, modes,
+//! owners, sizes, times of change, targets, device numbers, attributes. The contents of files are not read for it, so
+//! trees that differ only in contents get the same UUID and seed. Generations come from the UUID. A UUID or a seed that
+//! an option gives is kept. If a random UUID is asked for, mkfs chooses it, and the seed still comes from the digest;
+//! the command line refuses that together with `--reproducible`.
+//!
+//! Times of access and of inode changes are the host's, not the input's, so the time of change stands for them. Times
+//! after the newest allowed are moved to it.
 
 use sha2::{Digest, Sha256};
 

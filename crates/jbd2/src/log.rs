@@ -6,9 +6,14 @@
 //! and the log begins anew ([`Log::has_room_before_its_end`]); an empty log begins at its first block.
 //!
 //! Order of a transaction: revoke blocks, then descriptors each followed by its copies; flush; commit record; flush.
-//! (With async commit, where allowed: all of it, then one flush.) The first transaction of an empty log is preceded
-//! by the superblock that names its place, made durable by the first flush. CRASH: before the commit record is
-//! durable the transaction does not exist; after it, it exists whole.
+//! The first flush covers the file data that the transaction maps, too: if the log is on a device of its own, the file
+//! system's device is flushed before the log's. The first transaction of an empty log is preceded by the superblock
+//! that names its place, made durable by the first flush. CRASH: before the commit record is durable the transaction
+//! does not exist; after it, it exists whole.
+//!
+//! With async commit ([`Transaction::is_async`]) all of it is written, then flushed once, but only if the log has
+//! checksums of version 1, which cover a whole transaction: with them, recovery takes a copy that never arrived for the
+//! log's end. With version 2 or 3 it would take that for damage; with `metadata_csum` a log always has one of these.
 //!
 //! The tail moves on disk, flushed, before the blocks behind it are used again. CRASH: a tail that moved too late
 //! only replays what is home already.

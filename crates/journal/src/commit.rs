@@ -9,6 +9,13 @@
 //! 4. put its images up for the checkpoint, cancel those of freed blocks, true up the space;
 //! 5. tell the client, then the waiting threads.
 //!
+//! A failure before 5 aborts the journal, and the client is not told: what the epoch freed stays unavailable.
+//!
+//! In 3, the log is flushed before the commit record, which also makes the data durable that the epoch maps
+//! (`data=ordered`): they were written before their map changed. That flush is left out only with `async_commit`, where
+//! nothing is revoked, commits are not held back and, in `data=ordered`, no handle of the epoch called
+//! [`crate::Handle::maps_data`]; and only in a log with checksums of version 1 (see `jbd2::Log`).
+//!
 //! Without a log (`^has_journal`), 3 is: flush, so that the data that the epoch maps are durable; its images home;
 //! flush. CRASH: some of the images are home, so the structures may contradict each other until e2fsck was there; but
 //! what was freed is used again only after 5, so no file ever shows another's data.

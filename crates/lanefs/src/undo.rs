@@ -2,11 +2,23 @@
 //!
 //! A repair with an undo file runs twice: first on a [`Draft`], which keeps all writes in memory and so shows which
 //! parts of the image change, then, once the old bytes of those are on disk, on the image. An undo file names the size
-//! and the UUID of the file system that it belongs to, and ends in a checksum.
+//! and the UUID of the file system that it belongs to, and ends in a checksum. It is always a new file: if its name is
+//! taken, [`Draft::save`] fails, and the image is not touched.
 //!
 //! ```text
 //! magic 8  version 4  reserved 4  size 8  UUID 16  pieces 8  { offset 8  length 4  bytes }  CRC-32C 4
 //! ```
+//!
+//! An undo file belongs to an image of the same size that has the UUID, or whose superblock is among the file's pieces,
+//! because a repair may change the UUID. [`apply`] does not check that the image is as the repair left it.
+//!
+//! # Crash
+//!
+//! - Before the repair writes to the image: the image is as it was. The undo file is missing, or incomplete, which
+//!   [`apply`] refuses by the checksum, or whole, and then changes nothing.
+//! - During the repair: a part of it is on the image, and the undo file and its name are durable. It can be applied, or
+//!   the repair run again with another one.
+//! - While an undo file is applied: a part of the old bytes is back. It can be applied again.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

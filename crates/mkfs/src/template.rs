@@ -1,4 +1,5 @@
-//! The superblock of a plan: everything in it but the counts of what is free.
+//! The superblock of a plan: everything in it but the counts of what is free. A UUID and a hash seed that the options
+//! leave open are random, and a time is the clock's.
 
 use std::hash::{BuildHasher, RandomState};
 

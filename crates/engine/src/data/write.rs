@@ -2,10 +2,16 @@
 //!
 //! A write is a loop of steps, one run of the map each: blocks that hold data are written in place under the inode's
 //! shared lock, and where the last such write was is remembered; for a hole, blocks are taken out of the bitmaps in
-//! memory, filled while nothing points to them, and mapped; unwritten blocks are filled and converted. A write in place
-//! sets the file's times in a step of its own, unless they are of the same tick and nobody has seen them. What a cut
+//! memory, filled while nothing points to them, and mapped; unwritten blocks are filled and converted. What a cut
 //! leaves: a prefix of the steps, the size that of the last one. The commit's first flush, before its record, covers
 //! the data.
+//!
+//! # Times
+//!
+//! A step that changes the map sets mtime and ctime itself. A write in place sets them after its bytes are written, in
+//! a step of its own under the inode's exclusive lock. It leaves them as they are if both are less than [`TICK`] (4 ms)
+//! old, and no thread has read them or set them by hand since a write in place set them. So a thread that reads them
+//! before and after a write sees different times.
 
 use journal::canary::{self, Canary};
 use ondisk::{Flags, Ino, Timestamp};

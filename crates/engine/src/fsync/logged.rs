@@ -5,6 +5,19 @@
 //! handle their records go into the log tree, which is memory. Nothing is locked while the log is written. What can't
 //! be told by fast commits, and what is of no epoch that they count for, is left to a full commit.
 //!
+//! # Files that are committed in full
+//!
+//! Linux and e2fsck must both replay a record, so a regular file is logged only if [`has_record`] finds all of these:
+//!
+//! - it has extents, and its contents are not stored in the inode;
+//! - it has no block of attributes, because e2fsck's replay leaves that out of the inode's count of blocks;
+//! - its map has at most one leaf, because the replay counts one block for each level of the map;
+//! - the inode has extra fields, because e2fsck can't read a record without them where other inodes have them.
+//!
+//! Nor is it logged if the map takes blocks of its own and changed in this epoch ([`has_index`]): e2fsck makes the map
+//! anew, in blocks which a later record may give to another file. Inodes of other types are committed in full, except
+//! directories:
+//!
 //! An fsync of a directory does the same for its changed names, with the directory locked as well: what they bring is
 //! in the batch, the directory's own record is not, so a directory that changed in anything but names is committed in
 //! full.

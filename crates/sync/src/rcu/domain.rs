@@ -11,9 +11,13 @@
 //!
 //! A lane's word is the epoch and how many guards there are. Only the lane's own thread writes it, so that a guard is
 //! one exchange and one store. Where it can't be sure of that (a thread that is being torn down, a schedule's
-//! thread) it shares a lane, and every change is an exchange. What a thread gave away waits in its lane, also when the
-//! thread has ended, until the next thread of that lane gives away more, [`Domain::flush`] is called, or the domain is
-//! dropped.
+//! thread) it shares a lane, and every change is an exchange.
+//!
+//! What a thread gave away waits in its lane, and is dropped by a thread that gives away more; the domain has no thread
+//! of its own. When a lane has [`BATCH`] things more than the last look left there, its thread raises the epoch by one,
+//! if no guard prevents that, and drops what is old enough. So about two batches a lane wait, and more only while a
+//! guard stays, without a bound. When a thread ends, its things stay in its lane until the next thread of that lane
+//! gives away more, [`Domain::flush`] is called, or the domain is dropped.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;

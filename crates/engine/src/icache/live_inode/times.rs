@@ -1,5 +1,5 @@
 //! The times of an inode that are not as the record has them: a time of access that waits in memory (`lazytime`), and
-//! whether the times that a write in place set were seen. A crash forgets both.
+//! whether the times that a write in place set were seen: read by a caller, or set by hand since. A crash forgets both.
 
 use ondisk::Timestamp;
 use sync::atomic::{AtomicBool, Ordering};
