@@ -2,15 +2,15 @@
 //!
 //! A repair with an undo file runs twice: first on a [`Draft`], which keeps all writes in memory and so shows which
 //! parts of the image change, then, once the old bytes of those are on disk, on the image. An undo file names the size
-//! and the UUID of the file system that it belongs to, and ends in a checksum. It is always a new file: if its name is
-//! taken, [`Draft::save`] fails, and the image is not touched.
+//! of the file system that it belongs to and its UUID before and after the repair, and ends in a checksum. It is always
+//! a new file: if its name is taken, [`Draft::save`] fails, and the image is not touched.
 //!
 //! ```text
-//! magic 8  version 4  reserved 4  size 8  UUID 16  pieces 8  { offset 8  length 4  bytes }  CRC-32C 4
+//! magic 8  version 4  reserved 4  size 8  UUIDs 16, 16  pieces 8  { offset 8  length 4  bytes }  CRC-32C 4
 //! ```
 //!
-//! An undo file belongs to an image of the same size that has the UUID, or whose superblock is among the file's pieces,
-//! because a repair may change the UUID. [`apply`] does not check that the image is as the repair left it.
+//! An undo file belongs to an image of the same size that has one of the two UUIDs. [`apply`] does not check that the
+//! image is as the repair left it.
 //!
 //! # Crash
 //!
@@ -32,7 +32,7 @@ use ondisk::{Superblock, csum};
 use sync::{Arc, Mutex, Rank};
 
 const MAGIC: &[u8; 8] = b"lanefsUN";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes of a piece.
 const PIECE: u64 = 4096;
 
@@ -115,12 +115,14 @@ impl Draft {
     /// When the file exists or can't be written, or the device can't be read.
     pub fn save(&self, path: &Path) -> Result<(), UndoError> {
         let mut out = Vec::new();
+        let (before, after) = (uuid(&*self.base), uuid(self));
         let pieces = self.pieces.lock();
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&self.base.size().to_le_bytes());
-        out.extend_from_slice(&uuid(&*self.base));
+        out.extend_from_slice(&before);
+        out.extend_from_slice(&after);
         out.extend_from_slice(&(pieces.len() as u64).to_le_bytes());
         for number in pieces.keys() {
             let bytes = self.piece(*number)?;
@@ -214,18 +216,14 @@ type Piece<'a> = (u64, &'a [u8]);
 pub fn apply(device: &dyn BlockDevice, path: &Path) -> Result<(), UndoError> {
     let mut bytes = Vec::new();
     File::open(path)?.read_to_end(&mut bytes)?;
-    let (size, expected, pieces) = parse(&bytes).ok_or(UndoError::Damaged)?;
+    let (size, uuids, pieces) = parse(&bytes).ok_or(UndoError::Damaged)?;
     let is_right = pieces.iter().all(|(offset, bytes)| {
         offset
             .checked_add(bytes.len() as u64)
             .is_some_and(|end| end <= device.size())
     });
-    // The UUID may be what was repaired: then the old one is in the file.
-    let found = uuid(device);
-    let is_known = found == expected
-        || pieces
-            .iter()
-            .any(|(offset, bytes)| *offset <= Superblock::OFFSET && !bytes.is_empty());
+    // A repair that was cut may have left either.
+    let is_known = uuids.contains(&uuid(device));
     if size != device.size() || !is_right || !is_known {
         return Err(UndoError::Foreign { size });
     }
@@ -235,7 +233,8 @@ pub fn apply(device: &dyn BlockDevice, path: &Path) -> Result<(), UndoError> {
     Ok(device.flush()?)
 }
 
-fn parse(bytes: &[u8]) -> Option<(u64, [u8; 16], Vec<Piece<'_>>)> {
+/// Returns the size of the device, the two UUIDs, and the pieces.
+fn parse(bytes: &[u8]) -> Option<(u64, [[u8; 16]; 2], Vec<Piece<'_>>)> {
     let (body, sum) = bytes.split_last_chunk::<4>()?;
     if u32::from_le_bytes(*sum) != csum::crc32c(csum::INITIAL, body) {
         return None;
@@ -244,7 +243,8 @@ fn parse(bytes: &[u8]) -> Option<(u64, [u8; 16], Vec<Piece<'_>>)> {
     let (version, rest) = rest.split_first_chunk::<4>()?;
     let (_, rest) = rest.split_first_chunk::<4>()?;
     let (size, rest) = rest.split_first_chunk::<8>()?;
-    let (uuid, rest) = rest.split_first_chunk::<16>()?;
+    let (before, rest) = rest.split_first_chunk::<16>()?;
+    let (after, rest) = rest.split_first_chunk::<16>()?;
     let (count, mut rest) = rest.split_first_chunk::<8>()?;
     if u32::from_le_bytes(*version) != VERSION {
         return None;
@@ -258,5 +258,5 @@ fn parse(bytes: &[u8]) -> Option<(u64, [u8; 16], Vec<Piece<'_>>)> {
         rest = behind;
     }
     rest.is_empty()
-        .then_some((u64::from_le_bytes(*size), *uuid, pieces))
+        .then_some((u64::from_le_bytes(*size), [*before, *after], pieces))
 }

@@ -283,6 +283,54 @@ fn a_request_that_fails_ends_the_repair_with_an_error_and_a_second_one_mends() {
     }
 }
 
+/// Where the superblock has its UUID.
+const UUID: std::ops::Range<usize> = 1024 + 0x68..1024 + 0x78;
+
+/// The undo file is refused for an image, which stays as it is.
+fn refuse_undo(bytes: &[u8], path: &std::path::Path) {
+    let device = MemoryDevice::from_bytes(bytes);
+    let refused = lanefs::undo::apply(&device, path);
+    assert!(
+        matches!(refused, Err(lanefs::undo::UndoError::Foreign { .. })),
+        "{refused:?}"
+    );
+    let mut after = vec![0; bytes.len()];
+    device.read_at(0, &mut after).unwrap();
+    assert!(after == bytes);
+}
+
+#[test]
+fn a_repair_that_changed_the_uuid_is_taken_back_on_its_own_image_only() {
+    if !testkit::have("mke2fs") {
+        return testkit::skip("needs mke2fs");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("undo");
+    let image = folder.path().join("image");
+    // Three groups, so that a copy of the superblock has the UUID.
+    let options = ["-q", "-F", "-t", "ext4", "-b", "1024"];
+    testkit::mke2fs(&[&options[..], &[image.to_str().unwrap(), "20M"]].concat());
+    let mut bytes = testkit::read_image(&image);
+    bytes[UUID].fill(0);
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let draft = Arc::new(lanefs::undo::Draft::new(Arc::clone(&device)));
+    mend(Arc::clone(&draft) as Arc<dyn BlockDevice>, RepairScope::All).unwrap();
+    draft.save(&path).unwrap();
+    mend(Arc::clone(&device), RepairScope::All).unwrap();
+    let mut repaired = vec![0; bytes.len()];
+    device.read_at(0, &mut repaired).unwrap();
+    assert_ne!(repaired[UUID], [0; 16]);
+    repaired[UUID][0] ^= 1;
+    refuse_undo(&repaired, &path);
+    // As the repair left it, and as a cut between its writes may leave it.
+    for _ in 0..2 {
+        lanefs::undo::apply(&*device, &path).unwrap();
+        let mut after = vec![0; bytes.len()];
+        device.read_at(0, &mut after).unwrap();
+        assert!(after == bytes);
+    }
+}
+
 #[test]
 fn what_an_undo_file_kept_takes_a_repair_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -300,6 +348,9 @@ fn what_an_undo_file_kept_takes_a_repair_back() {
         assert!(after == bytes);
         let other = MemoryDevice::from_bytes(&bytes[..bytes.len() - 4096]);
         assert!(lanefs::undo::apply(&other, &path).is_err());
+        let mut foreign = bytes.clone();
+        foreign[UUID][0] ^= 1;
+        refuse_undo(&foreign, &path);
         let mut cut = std::fs::read(&path).unwrap();
         cut.pop();
         std::fs::write(&path, cut).unwrap();
