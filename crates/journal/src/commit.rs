@@ -31,7 +31,7 @@ use sync::{Arc, CachePadded, Condvar, Guarded, Mutex, Rank};
 use crate::abort::{Abort, Aborted, JournalError};
 use crate::attend::Attendant;
 use crate::canary::{self, Canary};
-use crate::client::{Client, Folded};
+use crate::client::Client;
 use crate::epoch::{Epoch, Epochs};
 use crate::fast::FastArea;
 use crate::flush::Flushes;
@@ -43,7 +43,10 @@ use crate::options::{CommitCause, JournalStatistics, Options};
 use crate::room::LARGEST_STEP;
 use crate::space::{LogSpace, Sealed};
 use crate::table::CopyTables;
-use jbd2::{Log, LogMap, Transaction, cost};
+use jbd2::{Log, LogMap, Transaction};
+
+mod freeze;
+mod write;
 
 /// A transaction's blocks and what they hold.
 pub(crate) type BlockImages = Vec<(FsBlock, Arc<[u8]>)>;
@@ -550,148 +553,6 @@ impl Journal {
         // 5.
         client.committed(epoch);
         Ok(true)
-    }
-
-    /// Sees to it that a transaction of these numbers of blocks and revokes may be written.
-    ///
-    /// Where the log never goes over its end, what is committed goes home first if it would. The committer holds
-    /// nothing, and a checkpoint waits for no commit and no promise, so this ends; and nothing is committed meanwhile,
-    /// so the log is empty then, with room for every transaction that was promised any.
-    fn make_fit(
-        &self,
-        log: &Mutex<Log>,
-        images: usize,
-        revokes: usize,
-    ) -> Result<(), JournalError> {
-        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let needed = cost(count(images), count(revokes));
-        let held_most = self.held_most();
-        if held_most > 0 && u64::from(needed) > held_most {
-            return Err(JournalError::Held);
-        }
-        if !log.lock().has_room_before_its_end(needed) {
-            self.statistics.log_turns.add(1);
-            self.checkpoint()?;
-            if !log.lock().has_room_before_its_end(needed) {
-                let wrong = "a transaction is larger than the log";
-                return Err(JournalError::Aborted(wrong.into()));
-            }
-        }
-        Ok(())
-    }
-
-    fn write_without_log(&self, images: &BlockImages) -> Result<(), JournalError> {
-        self.statistics.flushes.add(2);
-        self.home.flush()?;
-        // As in `Log::write`.
-        self.abort.check()?;
-        self.write_blocks(images)?;
-        self.home.flush()?;
-        self.abort.check()?;
-        self.statistics.commits.add(1);
-        self.statistics.checkpointed_blocks.add(images.len() as u64);
-        Ok(())
-    }
-
-    fn stage(&self, client: &dyn Client, sealed: Epoch) -> Result<BlockImages, JournalError> {
-        let base = |block: FsBlock, buf: &mut [u8]| match self.table.newest(block) {
-            Some(image) => {
-                buf.copy_from_slice(&image);
-                Ok(())
-            }
-            None => client.read_home(block, buf),
-        };
-        let mut folded = Folded {
-            images: Default::default(),
-            block_bytes: self.block_bytes,
-            base: &base,
-        };
-        for object in self.dirty.take(sealed) {
-            let block = object.block();
-            let image = if object.is_whole_block() {
-                folded.new_image(block)
-            } else {
-                folded.image(block)?
-            };
-            object.stage(sealed, image);
-        }
-        client.fold(sealed, &mut folded)?;
-        Ok(folded
-            .images
-            .into_iter()
-            .map(|(block, image)| (block, image.into()))
-            .collect())
-    }
-
-    /// Commits, checkpoints and leaves an empty log, for a clean unmount. No handle begins meanwhile.
-    ///
-    /// # Errors
-    /// As [`Journal::commit`] and [`Journal::checkpoint`].
-    pub fn close(&self, client: &dyn Client) -> Result<(), JournalError> {
-        self.thaw();
-        self.commit_now(client, self.current_epoch(), CommitCause::Quiesce)?;
-        self.checkpoint()?;
-        self.say_empty(true)
-    }
-
-    /// See [`Log::mark_empty`].
-    fn say_empty(&self, for_good: bool) -> Result<(), JournalError> {
-        self.fast.iter().for_each(FastArea::ended);
-        let said = (self.log.as_ref())
-            .map(|log| log.lock().mark_empty(for_good, self.statistics.of_log()));
-        said.unwrap_or(Ok(())).map_err(|error| self.fail(error))
-    }
-
-    /// Commits and writes everything home, data included, and lets no handle begin until [`Journal::thaw`]. Handles
-    /// that are asked for meanwhile wait, with what their thread has locked; a sync finds nothing to do. Frozen twice
-    /// counts as frozen once.
-    ///
-    /// # Errors
-    /// As [`Journal::commit`] and [`Journal::checkpoint`]; then nothing is frozen.
-    pub fn freeze(&self, client: &dyn Client) -> Result<(), JournalError> {
-        if self.is_held() {
-            return Err(JournalError::Held);
-        }
-        let cause = CommitCause::Quiesce;
-        let Some(mut lead) =
-            self.lead_commit(cause, Epoch(u64::MAX), |leaders| leaders.frozen.is_some())?
-        else {
-            return Ok(());
-        };
-        let sealed = self.seal();
-        lead.closed = Some(sealed.epoch);
-        if !self.write_epoch(client, &sealed, cause)? {
-            // Nothing but data written over others may have changed.
-            self.statistics.flushes.add(1);
-            self.home.flush().map_err(|error| self.fail(error.into()))?;
-            self.abort.check()?;
-        }
-        lead.end(sealed.epoch, true);
-        self.checkpoint()?;
-        self.say_empty(false)?;
-        lead.closed = None;
-        let mut leaders = self.leaders.lock();
-        while leaders.flushes.is_under_way() {
-            self.changed.wait(&mut leaders);
-        }
-        if let Err(error) = self.abort.check() {
-            drop(leaders);
-            lead.closed = Some(sealed.epoch);
-            return Err(error);
-        }
-        leaders.frozen = Some(sealed.epoch);
-        Ok(())
-    }
-
-    /// Lets handles begin again; does nothing if they may.
-    pub fn thaw(&self) {
-        let mut leaders = self.leaders.lock();
-        if let Some(sealed) = leaders.frozen.take() {
-            // Before the next commit can seal.
-            self.epochs.open(sealed);
-            leaders.is_committing = false;
-            self.changed.notify_all();
-        }
     }
 }
 
