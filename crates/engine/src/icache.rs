@@ -60,7 +60,7 @@ pub(crate) struct MountedFs {
     ialloc: Box<Ialloc>,
     /// Memory of names that are known.
     known_names: known_names::Parts,
-    /// Which form of each mechanism is used; each keeps its own besides. [forms]
+    /// The form of each mechanism that the options chose. Each mechanism also has a copy of its own form. [forms]
     variants: Mutex<Variants>,
 }
 

@@ -439,7 +439,7 @@ impl ReaderPlace<'_> {
         }
     }
 
-    /// Reads a request, after a poll if this worker is the sole reader and no other one sleeps in read(2).
+    /// Reads a request. If this worker is the sole reader, and no other worker sleeps in read(2), it polls first.
     fn read<S: RequestSource>(
         &mut self,
         source: &S,

@@ -68,7 +68,7 @@ pub fn walk<E: From<InspectError>>(
             }
             MapStep::Node(node) => {
                 spend(budget)?;
-                // A block of pointers is shown although it can't be read; a node, once it has been verified.
+                // A block of pointers is reported even if it can't be read, a node only after it was verified.
                 if kind == MapKind::Pointers && visit(Piece::Node(node))?.is_break() {
                     return Ok(());
                 }

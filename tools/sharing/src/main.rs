@@ -108,7 +108,7 @@ fn parse(words: &[&str]) -> Option<(PairSettings, Vec<[WatchedOperation; 2]>)> {
 
 /// Whether the report of all pairs has this one.
 ///
-/// Orphans are made of creating and unlinking, so a pair of an orphan and another operation shows nothing new. Two
+/// The operation `orphan` consists of a create and an unlink, so its pairs with other operations show nothing new. Two
 /// walks show whether the directories that both pass are written. A walk and another operation have no directory in
 /// common but the root. A pair of them would show which of their inode numbers happen to have the same bucket in the
 /// inode table: in 256 rounds an unlink looks once into the bucket of each of the 16 names that a walk reaches.

@@ -40,7 +40,8 @@ pub(super) struct PointerWalk<B> {
     depth: usize,
     /// The block that was asked for last.
     wanted: Option<PointerPlace>,
-    /// The logical block at which it was asked for: nothing between those asked for and this one is mapped.
+    /// The logical block at which the walk asked for the last block; nothing is mapped between the caller's `from` and
+    /// this one.
     reached: u64,
 }
 

@@ -26,7 +26,7 @@ const SHARED: u32 = 0;
 const BOTH: u32 = 1;
 const ALONE: u32 = 2;
 
-/// A [`CountedTable`] whose form may be changed; see the module.
+/// A [`CountedTable`] that can be switched, while threads use it, to a plain form under one lock and back.
 pub struct SwitchedTable<T: Keyed> {
     table: CountedTable<T>,
     /// [one lock; read: any time, SeqCst]
