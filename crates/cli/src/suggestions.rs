@@ -119,7 +119,7 @@ const ELSEWHERE: [(&[&str], &str); 8] = [
     ),
     (
         &["trim", "fstrim", "discard", "sparsify", "zerofree"],
-        "lanefs discards free blocks only while an image is mounted with -o discard: use `e2fsck -f -E discard IMAGE`",
+        "lanefs discards free blocks only of a mounted image: use `fstrim DIR`, or `e2fsck -f -E discard IMAGE`",
     ),
     (
         &["defrag", "e4defrag", "compact"],

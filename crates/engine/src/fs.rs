@@ -15,6 +15,7 @@ mod names;
 mod orphan_tests;
 mod statfs;
 mod stopped;
+mod trim;
 
 use device::BlockDevice;
 use jbd2::recovery;

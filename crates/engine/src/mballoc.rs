@@ -26,7 +26,7 @@ mod prealloc;
 mod search;
 mod taken;
 
-pub(crate) use exact::{take_exact, take_free};
+pub(crate) use exact::{take_exact, take_free, take_run};
 pub(crate) use goal::Goals;
 pub(crate) use normalize::{NormalRequest, normalize};
 pub(crate) use prealloc::{OfFile, Preallocations};

@@ -1,9 +1,13 @@
-//! What a caller is beyond what a request says of it: its supplementary groups, of which the host tells.
+//! What a caller is beyond what a request says of it: its supplementary groups and capabilities, of which the host
+//! tells.
 //!
-//! A request has a user, one group, and the process that waits for the answer; the host says what groups that has. A
-//! process of which it says nothing (of another namespace, say) has no more than the one group. No locks.
+//! A request has a user, one group, and the process that waits for the answer; the host says what groups and
+//! capabilities that has. A process of which it says nothing (of another namespace, say) has no more than the one
+//! group, and no capabilities. No locks.
 
-use crate::operations::Caller;
+use rustix::io::Errno;
+
+use crate::operations::{Answer, Caller};
 
 /// Set-user-ID.
 const SET_UID: u16 = 0o4000;
@@ -28,6 +32,33 @@ pub(crate) fn privileges_lost(caller: Caller, mode: u16, gid: u32) -> u16 {
     mode & (SET_UID | if with_group { SET_GID } else { 0 })
 }
 
+/// The bit of CAP_SYS_ADMIN in a set of capabilities.
+const SYS_ADMIN: u64 = 1 << 21;
+/// What `/proc/self/uid_map` has where users are not mapped.
+const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
+
+/// Refuses a caller that is not the host's root with CAP_SYS_ADMIN, which is what ext4 requires for changes of the file
+/// system as a whole. A server in a user namespace has no such callers.
+///
+/// # Errors
+/// `PERM`.
+pub(crate) fn check_admin(caller: Caller) -> Answer<()> {
+    let users = std::fs::read_to_string("/proc/self/uid_map");
+    let is_host = users.is_ok_and(|users| users.split_whitespace().eq(ALL_USERS));
+    match is_host && is_admin(&status_of(caller.pid)) {
+        true => Ok(()),
+        false => Err(Errno::PERM),
+    }
+}
+
+/// Whether a process with this status acts as root and has CAP_SYS_ADMIN.
+fn is_admin(status: &str) -> bool {
+    // Real, effective, saved, and that of files.
+    let user = value_in(status, "Uid:").split_whitespace().nth(3);
+    let capabilities = u64::from_str_radix(value_in(status, "CapEff:").trim(), 16);
+    user == Some("0") && capabilities.is_ok_and(|set| set & SYS_ADMIN != 0)
+}
+
 /// Whether the caller is root or in a group.
 pub(crate) fn is_privileged_or_in(caller: Caller, gid: u32) -> bool {
     caller.uid == 0 || caller.gid == gid || groups_of(caller.pid).contains(&gid)
@@ -35,15 +66,23 @@ pub(crate) fn is_privileged_or_in(caller: Caller, gid: u32) -> bool {
 
 /// The supplementary groups of a process, or of one of its threads.
 fn groups_of(pid: u32) -> Vec<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
-    status.map_or_else(|_| Vec::new(), |status| groups_in(&status))
+    groups_in(&status_of(pid))
+}
+
+/// What the host says of a process, or of one of its threads; empty if nothing.
+fn status_of(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default()
 }
 
 fn groups_in(status: &str) -> Vec<u32> {
-    let mut lines = status.lines();
-    let groups = lines.find_map(|line| line.strip_prefix("Groups:"));
-    let numbers = groups.unwrap_or("").split_whitespace();
+    let numbers = value_in(status, "Groups:").split_whitespace();
     numbers.filter_map(|number| number.parse().ok()).collect()
+}
+
+/// What follows a word that begins a line.
+fn value_in<'a>(status: &'a str, name: &str) -> &'a str {
+    let mut lines = status.lines();
+    lines.find_map(|line| line.strip_prefix(name)).unwrap_or("")
 }
 
 #[cfg(test)]
@@ -56,6 +95,17 @@ mod tests {
         assert_eq!(groups_in(status), [4, 24, 1000]);
         assert!(groups_in("Name:\tx\n").is_empty());
         assert!(groups_in("Groups:\t \n").is_empty());
+    }
+
+    #[test]
+    fn root_without_the_capability_is_not_the_administrator() {
+        let status = |user, capabilities| {
+            format!("Name:\tx\nUid:\t0\t0\t0\t{user}\nCapInh:\t0\nCapEff:\t{capabilities}\n")
+        };
+        assert!(is_admin(&status("0", "000001ffffffffff")));
+        assert!(!is_admin(&status("0", "00000000a80425fb")));
+        assert!(!is_admin(&status("7", "000001ffffffffff")));
+        assert!(!is_admin(&status("0", "x")) && !is_admin(""));
     }
 
     #[test]

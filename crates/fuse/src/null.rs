@@ -583,4 +583,8 @@ impl Operations for Null {
     fn set_flags(&self, _ino: Ino, _flags: u32) -> Answer<()> {
         Err(Errno::NOTTY)
     }
+
+    fn trim(&self, _range: Range<u64>, _least: u64) -> Answer<u64> {
+        Err(Errno::NOTTY)
+    }
 }

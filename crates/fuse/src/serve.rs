@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use sync::Arc;
 
 mod convert;
+mod ioctl;
 mod names;
 #[cfg(test)]
 mod tests;
@@ -24,7 +25,7 @@ use crate::request::{FuseOperation, Request, ino};
 use crate::waiters::Waiters;
 use convert::{
     attr_out, entry_of_listed, entry_of_nothing, entry_out, keeps_atime, opening, set_attributes,
-    shared_flags, type_bits, with_shared_flags,
+    type_bits,
 };
 
 /// Bytes of one read or write at most.
@@ -37,14 +38,6 @@ const BACKGROUND: u16 = 64;
 const CONGESTED: u16 = BACKGROUND / 4 * 3;
 /// Bytes of a name.
 const NAME_MAX: u32 = 255;
-/// The ioctl that asks for the flags of lsattr, as 64-bit and as 32-bit programs number it.
-const GET_FLAGS: [u32; 2] = [0x8008_6601, 0x8004_6601];
-/// The ioctl that asks for them in the form that all file systems share: the kernel asks so before it sets any.
-const GET_SHARED_FLAGS: u32 = 0x801c_581f;
-/// The ioctl that sets them in that form.
-const SET_SHARED_FLAGS: u32 = 0x401c_5820;
-/// The ioctl that sets them.
-const SET_FLAGS: [u32; 2] = [0x4008_6602, 0x4004_6602];
 /// Values of lseek(2)'s `whence`.
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
@@ -257,7 +250,7 @@ impl Server {
             Op::GetXattr(get, name) => asked.get_xattr(name, get.size),
             Op::ListXattr(get) => asked.list_xattr(get.size),
             Op::RemoveXattr(name) => asked.remove_xattr(name),
-            Op::Ioctl(ioctl, input) => asked.ioctl(ioctl.command, input),
+            Op::Ioctl(ioctl, input) => self.ioctl(asked, ioctl.command, input),
             Op::Seek(seek) => asked.seek(&seek),
             other => asked.name(other),
         }
@@ -497,40 +490,6 @@ impl Asked<'_> {
     fn remove_xattr(self, name: &[u8]) {
         let removed = ino(self.node).and_then(|ino| self.operations.remove_xattr(ino, name));
         self.reply.empty(removed);
-    }
-
-    fn ioctl(self, command: u32, input: &[u8]) {
-        let answer = ino(self.node).and_then(|ino| match command {
-            command if GET_FLAGS.contains(&command) => {
-                let flags = self.operations.flags(ino)?;
-                Ok(flags.to_ne_bytes().to_vec())
-            }
-            GET_SHARED_FLAGS => {
-                let flags = self.operations.flags(ino)?;
-                Ok(shared_flags(flags).to_vec())
-            }
-            command if SET_FLAGS.contains(&command) => {
-                let flags = input.first_chunk().ok_or(Errno::INVAL)?;
-                let set = self.operations.set_flags(ino, u32::from_ne_bytes(*flags));
-                set.map(|()| Vec::new())
-            }
-            SET_SHARED_FLAGS => {
-                let flags = self.operations.flags(ino)?;
-                let set = self
-                    .operations
-                    .set_flags(ino, with_shared_flags(flags, input)?);
-                set.map(|()| Vec::new())
-            }
-            _ => Err(Errno::NOTTY),
-        });
-        match answer {
-            Ok(output) => {
-                let head = abi::IoctlOut::default();
-                self.reply
-                    .parts(&[zerocopy::IntoBytes::as_bytes(&head), &output]);
-            }
-            Err(error) => self.reply.error(error),
-        }
     }
 
     fn seek(self, seek: &abi::SeekIn) {

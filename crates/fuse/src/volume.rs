@@ -548,4 +548,8 @@ impl Operations for MountedImage {
         self.attributes_changed(ino);
         set.map_err(errno)
     }
+
+    fn trim(&self, range: Range<u64>, least: u64) -> Answer<u64> {
+        self.fs.inodes().trim(range, least).map_err(errno)
+    }
 }

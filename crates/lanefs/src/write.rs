@@ -75,6 +75,24 @@ impl Fs {
         Ok(self.engine.sync()?)
     }
 
+    /// Commits, then tells the device which blocks in a range of bytes are free, so it can release their space: an
+    /// image in a file gets holes (`fstrim`). Runs of free blocks shorter than `min_len` bytes stay. Returns how many
+    /// bytes were free and discarded. Others use the file system meanwhile.
+    ///
+    /// ```
+    /// # let fs = lanefs::Fs::in_memory(8 << 20)?;
+    /// let released = fs.trim(0..u64::MAX, 0)?;
+    /// # assert!(released > 1 << 20);
+    /// # Ok::<(), lanefs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the range has less than a block or is beyond the end, or when no group has `min_len` bytes; as
+    /// [`Fs::sync`]; when the device fails, a part is done.
+    pub fn trim(&self, range: std::ops::Range<u64>, min_len: u64) -> Result<u64, Error> {
+        Ok(self.engine.trim(range, min_len)?)
+    }
+
     /// Waits for the changes that are under way, writes everything home, and lets no other change begin until
     /// [`Fs::thaw`]; reading goes on. What is on the device meanwhile is a clean image, to be copied.
     ///

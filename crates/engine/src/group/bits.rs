@@ -75,6 +75,19 @@ impl Bits {
         taken
     }
 
+    /// The first run of at least `least` free blocks within a range.
+    pub(crate) fn long_run(&self, mut range: Range<u32>, least: u32) -> Option<Range<u32>> {
+        while let Some(first) = self.buddy.first_free(range.clone())
+            && let Some(run) = self.buddy.run_at(first, range.end - first)
+        {
+            if run.end - run.start >= least {
+                return Some(run);
+            }
+            range.start = run.end;
+        }
+        None
+    }
+
     /// Blocks that were taken can be had again.
     pub(crate) fn give_back(&mut self, range: Range<u32>) {
         self.outstanding -= range.end - range.start;
@@ -145,6 +158,18 @@ mod tests {
         bits.left(vec![4..12, 0..4]);
         assert_eq!((bits.buddy().free(), bits.may_go()), (32, true));
         assert_eq!(bits.leave(4..5), Err(4));
+    }
+
+    #[test]
+    fn a_long_run_is_measured_within_its_range() {
+        let bits = Bits::new(&[0b0110_1101, 0xf8, 0, 0], 32);
+        assert_eq!(bits.long_run(0..32, 1), Some(1..2));
+        assert_eq!(bits.long_run(0..32, 2), Some(7..11));
+        assert_eq!(bits.long_run(0..9, 3), None);
+        assert_eq!(bits.long_run(9..32, 3), Some(16..32));
+        assert_eq!(bits.long_run(20..24, 4), Some(20..24));
+        assert_eq!(bits.long_run(20..24, 5), None);
+        assert_eq!(bits.long_run(24..24, 1), None);
     }
 
     #[test]

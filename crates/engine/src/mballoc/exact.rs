@@ -1,8 +1,11 @@
-//! Taking certain blocks, and no others: for what says where a file's data are already.
+//! Taking certain blocks, and no others: for what says where a file's data are already, and to tell the device that
+//! they are free.
 //!
 //! Waits for the lock of the blocks' group; nothing is on disk until the blocks are applied.
 
-use ondisk::FsBlock;
+use std::ops::Range;
+
+use ondisk::{FsBlock, Group};
 
 use crate::error::Error;
 use crate::group::{GroupRun, Groups};
@@ -72,4 +75,47 @@ pub(crate) fn take_free<'a>(
         at += u64::from(rest);
     }
     Ok(all)
+}
+
+/// The most blocks that [`take_run`] keeps from others at a time.
+const RUN_MOST: u32 = 4096;
+/// And at most this part of all that are free.
+const RUN_PART: u64 = 8;
+
+/// Takes the first part of a group's first run of free blocks in a range of bits: a run of at least `least` blocks, of
+/// which the part has a bounded number. Also returns where in the group the run ends. Called without a handle.
+///
+/// # Errors
+/// `Corrupt`, `Io` from reading bitmaps.
+pub(crate) fn take_run<'a>(
+    volume: &'a OpenVolume,
+    groups: &'a Groups,
+    group: Group,
+    range: Range<u32>,
+    least: u32,
+) -> Result<Option<(TakenBlocks<'a>, u32)>, Error> {
+    // Below 4097.
+    let most = (groups.blocks.hint() / RUN_PART).clamp(1, RUN_MOST.into()) as u32;
+    let share = groups.blocks.share(most, 0);
+    if share == 0 {
+        return Ok(None);
+    }
+    let taken = groups.with_bits(volume, group, |bits| {
+        let run = bits.long_run(range, least)?;
+        let part = run.start..run.end.min(run.start.saturating_add(share));
+        Some((bits.take(part), run.end))
+    });
+    let used = match &taken {
+        Ok(Some((part, _))) => part.end - part.start,
+        _ => 0,
+    };
+    groups.blocks.give_back(share - used);
+    let first = volume.geometry().group_first_block(group).0;
+    Ok(taken?.map(|(part, end)| {
+        let run = GroupRun {
+            start: FsBlock(first + u64::from(part.start)),
+            len: part.end - part.start,
+        };
+        (TakenBlocks::new(groups, volume.geometry(), run), end)
+    }))
 }

@@ -51,6 +51,7 @@ mod statfs;
 mod superblocks;
 mod threads;
 mod told;
+mod trim;
 mod tuning;
 mod turns;
 mod variants;

@@ -1,0 +1,112 @@
+//! Ioctls. The kernel passes on those whose number says how many bytes go in and out, with these bytes and no others.
+
+use super::convert::{shared_flags, with_shared_flags};
+use super::{Asked, Errno, Reply, Server, abi, ino};
+use crate::callers;
+use crate::operations::Answer;
+
+/// `FITRIM`.
+const TRIM: u32 = 0xc018_5879;
+/// The ioctl that asks for the flags of lsattr, as 64-bit and as 32-bit programs number it.
+const GET_FLAGS: [u32; 2] = [0x8008_6601, 0x8004_6601];
+/// The ioctl that asks for them in the form that all file systems share: the kernel asks so before it sets any.
+const GET_SHARED_FLAGS: u32 = 0x801c_581f;
+/// The ioctl that sets them in that form.
+const SET_SHARED_FLAGS: u32 = 0x401c_5820;
+/// The ioctl that sets them.
+const SET_FLAGS: [u32; 2] = [0x4008_6602, 0x4004_6602];
+
+fn reply_ioctl(answer: Answer<Vec<u8>>, reply: Reply) {
+    match answer {
+        Ok(output) => {
+            let head = abi::IoctlOut::default();
+            reply.parts(&[zerocopy::IntoBytes::as_bytes(&head), &output]);
+        }
+        Err(error) => reply.error(error),
+    }
+}
+
+/// The words of 64 bits that an ioctl's argument has.
+fn words<const N: usize>(input: &[u8]) -> Answer<[u64; N]> {
+    let mut words = [0; N];
+    let (found, []) = input.as_chunks() else {
+        return Err(Errno::INVAL);
+    };
+    if found.len() != N {
+        return Err(Errno::INVAL);
+    }
+    for (word, bytes) in words.iter_mut().zip(found) {
+        *word = u64::from_ne_bytes(*bytes);
+    }
+    Ok(words)
+}
+
+impl Server {
+    /// Answers an ioctl: by another thread if it may wait for the disk.
+    pub(super) fn ioctl(&self, asked: Asked<'_>, command: u32, input: &[u8]) {
+        match command {
+            TRIM => self.trim(asked, input),
+            _ => asked.short_ioctl(command, input),
+        }
+    }
+
+    /// The argument is `struct fstrim_range`: where the range begins, its length, and the length of runs that are too
+    /// short. The length is answered with how many bytes were discarded.
+    fn trim(&self, asked: Asked<'_>, input: &[u8]) {
+        let Asked { caller, reply, .. } = asked;
+        let range = callers::check_admin(caller).and_then(|()| words(input));
+        self.waiters.run(asked.operations, move |operations| {
+            let trimmed = range.and_then(|[start, len, least]| {
+                let trimmed = operations.trim(start..start.saturating_add(len), least)?;
+                let words = [start, trimmed, least].map(u64::to_ne_bytes);
+                Ok(words.concat())
+            });
+            reply_ioctl(trimmed, reply);
+        });
+    }
+}
+
+impl Asked<'_> {
+    /// Answers an ioctl that does not wait.
+    fn short_ioctl(self, command: u32, input: &[u8]) {
+        let answer = ino(self.node).and_then(|ino| match command {
+            command if GET_FLAGS.contains(&command) => {
+                let flags = self.operations.flags(ino)?;
+                Ok(flags.to_ne_bytes().to_vec())
+            }
+            GET_SHARED_FLAGS => {
+                let flags = self.operations.flags(ino)?;
+                Ok(shared_flags(flags).to_vec())
+            }
+            command if SET_FLAGS.contains(&command) => {
+                let flags = input.first_chunk().ok_or(Errno::INVAL)?;
+                let set = self.operations.set_flags(ino, u32::from_ne_bytes(*flags));
+                set.map(|()| Vec::new())
+            }
+            SET_SHARED_FLAGS => {
+                let flags = self.operations.flags(ino)?;
+                let set = self
+                    .operations
+                    .set_flags(ino, with_shared_flags(flags, input)?);
+                set.map(|()| Vec::new())
+            }
+            _ => Err(Errno::NOTTY),
+        });
+        reply_ioctl(answer, self.reply);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_of_another_length_is_refused() {
+        let bytes = [1_u64.to_ne_bytes(), 2_u64.to_ne_bytes()].concat();
+        assert_eq!(words::<2>(&bytes), Ok([1, 2]));
+        for len in [0, 8, 15] {
+            assert_eq!(words::<2>(&bytes[..len]), Err(Errno::INVAL));
+        }
+        assert_eq!(words::<1>(&bytes), Err(Errno::INVAL));
+    }
+}
