@@ -307,7 +307,7 @@ impl Target for HostDirectory {
     }
 
     fn pieces(&self, file: &OwnedFd) -> Result<Option<u64>, Error> {
-        // The call itself is no safe one; e2fsprogs has a program for it.
+        // The FIEMAP ioctl has no safe wrapper, so filefrag of e2fsprogs is called instead.
         let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
         let output = Command::new("filefrag").arg(&path).output();
         let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());

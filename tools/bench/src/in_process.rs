@@ -9,7 +9,7 @@ use sync::Arc;
 
 use crate::target::{Counters, FileHandle, MountedTarget, Remount, Target};
 
-/// Whoever owns what workloads make.
+/// Files that workloads create. Their owner does not matter.
 const NEW_FILE: NewInode = NewInode {
     mode: 0o644,
     umask: 0,
@@ -103,7 +103,7 @@ impl InProcess {
         InProcess::on_with(Arc::new(device), None, features, options)
     }
 
-    /// Makes a file system on a device that is all zeros, with so many inodes or mke2fs's share, and opens it.
+    /// Makes a file system on a device that is all zeros, with `inodes` inodes or mke2fs's share, and opens it.
     ///
     /// # Errors
     /// When no file system of that size can be made.

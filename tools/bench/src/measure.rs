@@ -34,7 +34,7 @@ pub(crate) const FSYNC_P99: &str = "fsync p99 us";
 pub enum Stop {
     /// After so long: a sample's value is operations a second, of all workers together.
     Time(Duration),
-    /// After so many operations each: a sample's value is the seconds until the last of them was done.
+    /// After this number of operations by each worker: a sample's value is the seconds until the last of them was done.
     Operations(u64),
 }
 
@@ -122,7 +122,7 @@ impl<'t> Contender<'t> {
         &self.options
     }
 
-    /// Uses a form from now on, `name=value`; false where there is none to choose from.
+    /// Uses a mechanism's form from now on, `name=value`; false if the target has no forms to choose from.
     pub(crate) fn select(&self, option: &str) -> bool {
         self.target.select(option)
     }

@@ -4,9 +4,9 @@
 //! grow, each flushed; single blocks written and flushed; and what was written, read. Memory and an image's place are
 //! measured as the engine uses them, through [`BlockDevice`]; so is a directory's, with a file in it.
 //!
-//! Nothing that was there is changed. Files are new and have no name while they are used; on a device or a file that a
-//! bench is to use as it is, what was read is written back, so that a crash leaves the same bytes too. What
-//! can't be measured says why, and is no error of the run. No lock.
+//! Nothing that was on the devices is changed. The files that are written are new and have no name. A device or a file
+//! that a bench is to use as it is gets the bytes written back that were read from it, so a crash leaves the same bytes
+//! too. A measurement that fails reports why, and does not fail the run. No lock.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

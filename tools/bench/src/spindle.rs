@@ -26,7 +26,7 @@ const RATE: f64 = 60e6;
 /// Bytes that the drive reads on.
 const READ_ON: u64 = 64 << 10;
 
-/// What the model is, for whoever shows its times.
+/// The parameters of the model, to be printed beside its times.
 pub const MODEL: &str = "Disk model: 7200 turns a minute, seeks of 0.8 to 15.5 ms growing with the root of the \
                          distance, 60 MB/s, 64 KiB read on, writes sorted 128 at a time and at each flush";
 
@@ -37,7 +37,7 @@ pub(crate) struct Account {
     pub(crate) seconds: f64,
     /// Blocks of 4 KiB read, by [`REGIONS`].
     pub(crate) read: [u64; REGIONS.len()],
-    /// Likewise, written.
+    /// Blocks of 4 KiB written, by [`REGIONS`].
     pub(crate) written: [u64; REGIONS.len()],
     /// Times that the head moved.
     pub(crate) seeks: u64,

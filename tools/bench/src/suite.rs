@@ -365,7 +365,7 @@ struct Scratch<'p>(&'p std::path::Path);
 
 impl Drop for Scratch<'_> {
     fn drop(&mut self) {
-        // A file that can't be removed, or was not made, is no reason to hide the figures.
+        // A file that can't be removed, or was never made, must not hide the figures.
         let _ = std::fs::remove_file(self.0);
     }
 }

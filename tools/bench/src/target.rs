@@ -155,7 +155,7 @@ pub trait Target: Sync {
         false
     }
 
-    /// What identifies a file for [`Target::find_by_handle`]; `None` where there is no such way.
+    /// What identifies a file for [`Target::find_by_handle`]; `None` if the target can't find files by handle.
     ///
     /// # Errors
     /// What the file system says.
@@ -177,8 +177,9 @@ pub type FileHandle = (u32, u32);
 
 /// A target that can be mounted anew.
 pub trait Remount: Target + Sized {
-    /// Leaves the file system clean and mounts it again with nothing in memory and, where that can be chosen, room for
-    /// so many inodes there and these options; where that is not possible or not allowed, all stays as it is.
+    /// Leaves the file system clean and mounts it again, with nothing in memory and these options. `inodes` is the
+    /// number of inodes that memory shall have room for, on targets where that can be chosen. Nothing changes where a
+    /// remount is not possible or not allowed.
     ///
     /// # Errors
     /// What the file system says.

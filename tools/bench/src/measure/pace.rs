@@ -1,8 +1,8 @@
 //! How workers begin, go on and end: each for itself, or in step.
 //!
-//! No lock: a meeting is two words. Who waits spins where there is a core for each worker, so that all begin within a
-//! fraction of a microsecond; else it lets others run. A worker that panics breaks the meeting, so that nobody waits
-//! for it.
+//! No lock: a meeting is two words. A waiting worker spins if each worker has a core of its own, so that all begin
+//! within a fraction of a microsecond; otherwise it yields. A worker that panics breaks the meeting, so that no worker
+//! waits for it.
 
 use lanefs::Error;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,9 +19,9 @@ struct Meeting {
     workers: usize,
     /// Each has a core of its own.
     has_cores: bool,
-    /// [atomic: changed by who comes; back to 0 by the last]
+    /// Workers that have arrived. [atomic: incremented by each worker that arrives, reset to 0 by the last]
     here: AtomicUsize,
-    /// Meetings that were complete. [atomic: changed by the last who comes]
+    /// Meetings that were complete. [atomic: incremented by the last worker that arrives]
     held: AtomicU64,
     /// One of them will not come.
     is_broken: Hint<bool>,
@@ -122,7 +122,7 @@ impl Pace {
         let _ = self.last.update(|last| (last < now).then_some(now));
     }
 
-    /// Whether who did so many operations has done enough.
+    /// Whether a worker that did `operations` operations has done enough.
     fn is_enough(&self, operations: u64) -> bool {
         match self.stop {
             Stop::Time(time) => {
@@ -214,7 +214,7 @@ pub(super) fn in_step<'t>(
         if pace.meeting.wait() {
             pace.count();
         }
-        // Who fails or has done enough goes on meeting the others, until all end.
+        // A worker that failed or has done enough keeps meeting the others until all end.
         if !is_done {
             result = job.between();
             is_done = result.is_err();

@@ -1,7 +1,7 @@
-//! Who follows whom: each round has an order of its own. No locks.
+//! The order in which columns are measured: each round has its own. No locks.
 //!
-//! What ran before a sample leaves its mark on it (caches, the host's memory, a write-back that goes on), so a column
-//! that followed the same other one in each round would bear the mark of that one.
+//! A sample is affected by what ran before it (caches, the host's memory, writeback that is still running). A column
+//! that followed the same other column in each round would always be affected by that one.
 
 use model::Random;
 
@@ -17,7 +17,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// For so many columns.
+    /// An order of `columns` columns.
     pub(crate) fn new(columns: usize, seed: u64) -> Turns {
         Turns {
             random: Random::new(seed),
@@ -25,7 +25,7 @@ impl Turns {
         }
     }
 
-    /// For so many columns in each of so many rows.
+    /// An order of `columns` columns for each of `rows` rows.
     pub(crate) fn of_rows(rows: usize, columns: usize, seed: u64) -> Vec<Turns> {
         let mut random = Random::new(seed);
         let seeds = (0..rows).map(|_| random.bits());

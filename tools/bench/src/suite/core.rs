@@ -73,8 +73,8 @@ pub(super) fn tables(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<V
     Ok(std::iter::once(table).chain(ratios).collect())
 }
 
-/// A file system in memory for each worker, where there are as many cores: what is missing there to twice the rate of
-/// one worker, the machine does not give to two threads that share nothing.
+/// A file system in memory for each worker, if the machine has a core for each. Two such workers share nothing, so the
+/// machine itself is the reason if they are slower than twice one worker.
 fn apart(setup: &Setup, workers: &[usize]) -> Result<Option<Contender<'static>>, Error> {
     let most = workers.iter().copied().max().unwrap_or(0);
     if !setup.engine || most < 2 || most > thread::available_parallelism() {
@@ -98,7 +98,7 @@ fn by(above: &Cell, below: &Cell) -> Cell {
     }
 }
 
-/// Ratios to the first directory with as many workers, and of two workers to one, round by round.
+/// Ratios to the first directory with the same number of workers, and of two workers to one, round by round.
 fn ratios(table: &Table, workers: &[usize], ours: usize, has_peer: bool) -> Vec<Table> {
     let at = |count: usize| workers.iter().position(|known| *known == count);
     let (Some(one), Some(two)) = (at(1), at(2)) else {
@@ -124,7 +124,7 @@ fn ratios(table: &Table, workers: &[usize], ours: usize, has_peer: bool) -> Vec<
             *ratio = by(cell(row, two, column), cell(row, one, column));
         }
     }
-    // What comes behind the directories is no peer.
+    // The columns after the directories are not peers.
     let Some(other) = table.columns.get(ours).filter(|_| ours > 0 && has_peer) else {
         return tables;
     };

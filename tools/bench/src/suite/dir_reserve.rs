@@ -28,7 +28,7 @@ const DIRECTORIES: usize = 2000;
 const FILES: [usize; 5] = [1, 15, 16, 40, 200];
 /// Bytes of a file.
 const BYTES: usize = 1024;
-/// Bytes of the disk: as in 2007, and at least so many where the work is scaled.
+/// Bytes of the disk as in 2007. A scaled run has a smaller disk, of at least `LEAST_DISK` bytes.
 const DISK: u64 = 50 << 30;
 const LEAST_DISK: u64 = 1 << 30;
 /// What was measured in 2007, in seconds: directories made, files made, all removed; without and with 16 numbers
@@ -63,7 +63,7 @@ fn disk(setup: &Setup) -> u64 {
     size.clamp(LEAST_DISK, DISK).next_multiple_of(1 << 20)
 }
 
-/// A file system on a model of a disk, with forms chosen and inodes for so many files or mke2fs's share.
+/// A file system on a model of a disk, with these forms chosen and `inodes` inodes or mke2fs's share.
 pub(super) fn on_spindle(
     size: u64,
     inodes: Option<u64>,

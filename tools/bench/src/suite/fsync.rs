@@ -126,7 +126,7 @@ fn compared(
     Ok(tables)
 }
 
-/// What `log_use=auto` learnt from the load before is no part of the next one: it is chosen anew.
+/// Makes `log_use=auto` forget what it learned from the load before.
 fn forget(contenders: &[Contender<'_>]) {
     for contender in contenders {
         // Directories have no forms.
@@ -160,7 +160,7 @@ fn lone(
     WORKLOADS.iter().map(of).collect()
 }
 
-/// How long one fsync takes while there is no other: in flush times where these are known.
+/// How long one fsync takes while no other runs: in flush times where these are known.
 fn alone(tables: &[Table], flush: Flush) -> Table {
     let (unit, by) = match flush {
         Flush::Takes(time) if !time.is_zero() => ("flush times", time.as_secs_f64() * 1e6),

@@ -286,7 +286,7 @@ fn remove<T: Target>(target: &T, name: &str, trees: &Trees) -> Result<(), Error>
     target.rmdir(target.root(), name)
 }
 
-/// The four samples of [`KINDS`], those that can be had.
+/// The four samples of [`KINDS`]; `None` for each that this target can't give.
 fn walks<T: Remount>(
     target: T,
     base: &str,

@@ -27,7 +27,7 @@ pub(super) struct Running<'r> {
     pub(super) title: &'r str,
     pub(super) workload: Workload,
     pub(super) workers: &'r [usize],
-    /// So many operations for each worker; `None`: for the setup's time.
+    /// Operations of each worker; `None`: the workers run for the setup's time.
     pub(super) operations: Option<u64>,
 }
 
@@ -205,8 +205,8 @@ pub(super) fn orphan(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<V
     Ok(tables)
 }
 
-/// All forms of noting orphans down, and none: on a file system of its own, since none can be chosen only there, and in
-/// memory like the others, since it can be had nowhere else.
+/// All forms of the orphan record, and none. Recording no orphans can be chosen only when a file system in memory is
+/// opened, so that form has a file system of its own, and the others are in memory as well.
 fn with_none(setup: &Setup) -> Result<Vec<Contender<'static>>, Error> {
     let mut contenders = setup.contenders_in(true, &["orphan"])?;
     if setup.engine && setup.mechanisms.is_none() {

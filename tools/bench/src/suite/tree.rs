@@ -25,8 +25,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// So many directories and files, sized and nested as the kernel's sources: most files small, few large, 14.7 KB in
-    /// the mean.
+    /// `directories` directories and `files` files, sized and nested as the kernel's sources: most files small, few
+    /// large, 14.7 KB in the mean.
     pub(super) fn like_sources(directories: usize, files: usize, seed: u64) -> Tree {
         let mut random = Random::new(seed);
         let mut nodes = vec![Node {

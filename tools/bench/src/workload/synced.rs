@@ -113,7 +113,7 @@ impl<T: Target> WorkerJob for Writing<'_, T> {
 
 /// Mails of a worker: with 16 workers as many as varmail's 1,000.
 const MAILS: usize = 60;
-/// Of these so many are there at first: 80 percent.
+/// The mails that exist at the start: 80 percent.
 const MAILS_THERE: usize = 48;
 /// Bytes of a mail at most; 16 KiB on the average.
 const MAIL: usize = 8 * WRITE;

@@ -23,7 +23,7 @@ const COLORS: [&str; 7] = [
 
 /// Lines of one color: whole, then ever more broken.
 const DASHES: [&str; 6] = ["", "7 4", "2 3", "12 4 2 4", "14 6", "7 3 2 3 2 3"];
-/// As many columns can be told apart when each has a color to itself.
+/// The number of columns that can be told apart when each has its own color.
 pub const APART: usize = COLORS.len();
 
 /// A column's color. No other has both the same color and the same [`dash`], up to 42 columns.
