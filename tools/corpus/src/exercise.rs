@@ -90,7 +90,7 @@ fn read_all(fs: &InodeFs, summary: &mut ExerciseSummary) {
         b"link/",
     ] {
         for follow in [true, false] {
-            // That a path leads nowhere is no error here.
+            // A path that leads nowhere is not an error here.
             let _ = fs.resolve(path, follow);
         }
     }

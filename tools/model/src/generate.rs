@@ -84,7 +84,7 @@ impl Generator {
             .unwrap_or(ModelPath(Vec::new()))
     }
 
-    /// A name that may or may not exist, now and then below something that is no directory.
+    /// A name that may or may not exist, now and then below something that is not a directory.
     fn place(&mut self, tree: &ModelTree) -> ModelPath {
         let mut parent = if self.random.one_in(30) {
             self.any(tree)

@@ -10,8 +10,8 @@
 //!    old size.
 //! 4. What is a hole or unwritten in the state found reads as zeros: nobody sees blocks that it did not write.
 //!
-//! An operation under way at the crash counts as a state if its effect may show; push the states between its steps
-//! too. Nothing here knows threads: histories of several are checked by whoever knows their order.
+//! An operation under way at the crash counts as a state if its effect may show; push the states between its steps too.
+//! This module does not know threads: the caller orders the histories of several threads.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -153,7 +153,7 @@ impl History {
     /// Applies `op`, adds the state after it, and records what it promises; call it when the operation has returned.
     ///
     /// # Errors
-    /// As [`ModelTree::apply`]; there is no new state then.
+    /// The errors of [`ModelTree::apply`]; no state is added then.
     pub fn complete(&mut self, op: &Op) -> Result<(), crate::Errno> {
         let mut state = self.last().clone();
         state.apply(op)?;

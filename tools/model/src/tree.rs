@@ -74,7 +74,7 @@ impl ModelTree {
         tree
     }
 
-    /// The node with this number. Panics when there is none: numbers come from the tree itself.
+    /// The node with this number. Panics if it does not exist: numbers come from the tree itself.
     #[must_use]
     pub fn node(&self, id: ModelId) -> &ModelNode {
         &self.nodes[&id]

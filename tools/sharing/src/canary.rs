@@ -50,7 +50,7 @@ impl PlantedSharing {
                 NEIGHBOURS[0].fetch_add(1, Ordering::Relaxed);
             }
             PlantedSharing::FalseSharing => {
-                // Relaxed: as above.
+                // Relaxed: only its line matters; pairs with nothing.
                 NEIGHBOURS[worker & 1].store(1, Ordering::Relaxed);
             }
             PlantedSharing::SharedReference => {
@@ -59,7 +59,7 @@ impl PlantedSharing {
                 drop(std::hint::black_box(sync::Arc::clone(&SHARED)));
             }
             PlantedSharing::Apart => {
-                // Relaxed: as above.
+                // Relaxed: only its line matters; pairs with nothing.
                 APART[worker & 1].fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -31,7 +31,7 @@ usage: cargo xtask sharing [OPTION ...] [OPERATION[,OPERATION] ...]
   --places N      how many places of each line are shown (6)
   --canary NAME   commit a mistake beside each operation: shared-counter, false-sharing, shared-reference, apart";
 
-/// Says something on the standard output; who does not listen any more does not matter.
+/// Prints a line. An error is ignored: the reader of the output may have closed it.
 pub fn say(line: &dyn fmt::Display) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -65,7 +65,7 @@ pub struct JudgedLine {
 
 /// What was found about a pair.
 pub struct Pair {
-    /// Who did what.
+    /// What each of the two workers did.
     pub operations: [WatchedOperation; 2],
     /// The lines that both touched and one wrote.
     pub lines: Vec<JudgedLine>,
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
     use crate::watch::record::Rounds;
 
-    /// A pair with so many lines that an entry excuses, each gone once to worker 1.
+    /// A pair with `lines` lines that an entry excuses, each moved once to worker 1.
     fn pair(entry: usize, lines: u32) -> Pair {
         let line = |number| {
             let mut fetched = [Rounds::default(); 2];

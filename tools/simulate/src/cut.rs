@@ -125,7 +125,7 @@ impl Cuts {
         state
     }
 
-    /// Index after the last flush among the first `event` events; 0 when there is none.
+    /// Index after the last flush among the first `event` events; 0 if none of them is a flush.
     fn last_flush(&self, event: usize) -> usize {
         self.events[..event]
             .iter()

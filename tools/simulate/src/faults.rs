@@ -1,6 +1,6 @@
 //! Every n-th read, write and flush fails, for each n until a run ends without a fault: once, or from then on. The
-//! error reaches who called or whoever syncs next; nothing panics or hangs; and what is left recovers to what the model
-//! allows.
+//! error reaches the caller or the next thread that syncs; nothing panics or hangs; and the image recovers to a state
+//! that the model allows.
 
 use model::Op;
 

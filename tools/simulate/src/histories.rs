@@ -47,7 +47,7 @@ struct Event {
 /// Runs a seed's calls, and looks for an order.
 ///
 /// # Errors
-/// The calls, when there is none; a panic, a deadlock, a failure of the image.
+/// The calls, if no order explains them; a panic, a deadlock, a failure of the image.
 pub fn run(image: &Image, seed: u64) -> Result<usize, String> {
     let device: Arc<dyn BlockDevice> = Arc::new(image.device.clone());
     let plan = SchedulePlan {

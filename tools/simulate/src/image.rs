@@ -234,7 +234,7 @@ pub fn make(profile: Profile, setup: &[Op]) -> Result<Image, String> {
     })
 }
 
-/// A file of nothing that takes so many bytes of the image.
+/// An empty file that takes `bytes` bytes of the image.
 fn ballast(bytes: u64) -> [Op; 2] {
     let path = ModelPath::new("ballast");
     [

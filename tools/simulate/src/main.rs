@@ -32,7 +32,7 @@ all of these: [--image NAME]
 repeat one: [--image NAME] [--forms NAME=VALUE,...] --seed N | --fsync N | --faulty N | --sequence LENGTH:NUMBER |
             --fault LENGTH:NUMBER | --history N";
 
-/// Says something on the standard output; who does not listen any more does not matter.
+/// Prints a line. An error is ignored: the reader of the output may have closed it.
 fn say(line: &dyn fmt::Display) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -113,9 +113,9 @@ impl fmt::Display for Tally {
 
 /// Seeds of the part that CI runs.
 const SHORT_SEEDS: u64 = 240;
-/// Of the sequences of two, CI runs one in so many.
+/// CI runs one in this number of the sequences of two.
 const SHORT_PAIRS: u64 = 100;
-/// Of the sequences of one, CI lets the requests of one in so many fail.
+/// CI lets requests fail in one in this number of the sequences of one.
 const SHORT_FAULTS: u64 = 23;
 /// Seeds that mostly fsync.
 const SHORT_FSYNCS: u64 = 40;
@@ -196,7 +196,7 @@ pub fn singles(profiles: &[Profile]) -> Result<Tally, String> {
     Ok(total)
 }
 
-/// Sequences of two that have these numbers, every so many of them.
+/// Every `every`-th of the sequences of two that have these numbers.
 ///
 /// # Errors
 /// As [`singles`].
@@ -221,7 +221,7 @@ fn depth_of_length(length: u32) -> Depth {
     if length == 1 { SINGLES } else { PAIRS }
 }
 
-/// Of the sequences of three, closing the file system is cut after one in so many.
+/// Closing the file system is cut in one of this number of the sequences of three.
 const CLOSING_ONE_IN: u64 = 8;
 
 fn run_sequence(
@@ -259,7 +259,7 @@ fn cut_sequences(
     Ok(tally)
 }
 
-/// Every so many of these numbers, as far as there are any.
+/// Every `every`-th of these numbers, up to `count`.
 fn chosen(numbers: &Range<u64>, every: u64, count: usize) -> impl Iterator<Item = usize> + use<> {
     let start = usize::try_from(numbers.start).unwrap_or(usize::MAX);
     let end = usize::try_from(numbers.end)
@@ -296,7 +296,7 @@ pub fn faults(profile: Profile, numbers: Range<u64>, every: u64) -> Result<Tally
     Ok(tally)
 }
 
-/// Every so many seeds run once more on a device that fails.
+/// One in this number of seeds runs once more on a device that fails.
 const FAULTY_ONE_IN: u64 = 5;
 
 /// Random work of these seeds that mostly fsyncs, on one kind of image: fast commits where it has them, else full ones
@@ -480,7 +480,7 @@ pub fn histories(range: Range<u64>) -> Result<Tally, String> {
     Ok(tally)
 }
 
-/// A walk of so many steps, shared among these kinds of images.
+/// A walk of `count` steps, shared among these kinds of images.
 ///
 /// # Errors
 /// The first step that went wrong.

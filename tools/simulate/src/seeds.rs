@@ -37,7 +37,7 @@ const NEEDS_RECOVERY: u32 = 4;
 const LONG_OF_EIGHT: u64 = 1;
 /// Faults follow from other numbers than the work.
 const FAULTS: u64 = 0xfa17_0000;
-/// Every so many runs are cut while the file system is closed, too.
+/// One in this number of runs is also cut while the file system is closed.
 const CLOSING_ONE_IN: u64 = 8;
 /// Points after which a run counts as a livelock.
 const POINTS: u64 = 3_000_000;
@@ -56,7 +56,7 @@ pub struct SeedRecord {
     pub worked: usize,
     /// The device while the file system was frozen.
     pub frozen: Vec<Frozen>,
-    /// Blocks and inodes that could be had when all had ended.
+    /// Blocks and inodes that were free after all threads had ended.
     pub left: Option<(u64, u64)>,
     /// Why the file system could not be opened or closed.
     pub broken: Option<String>,
@@ -239,7 +239,8 @@ pub fn run(sweep: &mut Sweep<'_>, setting: &RunSetting) -> Result<(), String> {
     }
 }
 
-/// What could be had in the end is what the closed image has free: nothing was lost in memory.
+/// Checks that the file system counted the same free blocks and inodes in the end as the closed image has: none was
+/// lost in memory.
 fn check_left(recorded: &SeedRecord, closed: &CowDevice) -> Result<(), String> {
     let free = reopen(closed, &MountOptions::default())
         .and_then(|fs| fs.statfs())

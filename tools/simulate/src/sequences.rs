@@ -222,7 +222,7 @@ pub fn count(alphabet: &[OpAndSync], length: u32) -> usize {
 /// What samples of sequences are drawn from, once for all.
 const SAMPLE: u64 = 0x7472_6970_6c65;
 
-/// So many sequences of a length, no two the same, by their numbers: a longer sample begins with the shorter one.
+/// `size` different sequences of a length, by their numbers: a longer sample begins with the shorter one.
 #[must_use]
 pub fn sample(alphabet: &[OpAndSync], length: u32, size: usize) -> Vec<usize> {
     let count = count(alphabet, length);
@@ -238,7 +238,7 @@ pub fn sample(alphabet: &[OpAndSync], length: u32, size: usize) -> Vec<usize> {
     drawn
 }
 
-/// The states that may be found when so many operations have returned and the next one was under way.
+/// The states that may be found after a number of operations have returned, with the next one under way.
 pub struct Explained<'a> {
     start: &'a ModelTree,
     ops: &'a [Op],
@@ -466,7 +466,7 @@ pub fn run(sweep: &mut Sweep<'_>, ops: &[Op], seed: u64, with_close: bool) -> Re
     sweep.run(recorded.recorder.cuts(), &[], &mut explained, until, seed)
 }
 
-/// How many events there were when so many operations had returned.
+/// The number of events when `ops` operations had returned.
 fn returned(recorder: &Recorder, ops: usize) -> Option<usize> {
     let is_last = |event: &Event| *event == Event::Mark(ops as u64);
     recorder.cuts().events().iter().position(is_last)

@@ -44,7 +44,7 @@ impl StepWalk {
         }
     }
 
-    /// Goes on for so many steps: opens the image, works, closes it, and has it judged.
+    /// Goes on for `steps` steps: opens the image, works, closes it, and has it judged.
     ///
     /// # Errors
     /// The first step at which the engine and the model differ, or what e2fsck or the checker found.

@@ -22,7 +22,7 @@ use crate::{CowDevice, Cut, Cuts, Recorder};
 const TREES_KEPT: usize = 2000;
 /// States of which is kept what they were recovered to.
 const RECOVERED_KEPT: usize = 1 << 20;
-/// Every so many states are cut again during recovery.
+/// One in this number of states is cut again during recovery.
 const AGAIN_ONE_IN: u64 = 10;
 
 /// What was counted.
@@ -60,9 +60,9 @@ impl SweepCounts {
     }
 }
 
-/// Who knows what a cut may leave.
+/// Decides what may be found after a cut.
 pub trait Explains {
-    /// How much had happened after so many events: what may be found is the same where this is.
+    /// How much had happened after `event` events: the states that may be found depend only on this.
     fn position(&mut self, event: usize) -> usize;
 
     /// Whether this may be found there.

@@ -53,7 +53,7 @@ impl SimulatedClock {
     }
 }
 
-/// The time in units of so many nanoseconds.
+/// The time in units of `unit` nanoseconds.
 fn time(unit: i128) -> Timestamp {
     let (seconds, nanoseconds) = clock::wall();
     let start = i128::from(START.seconds) * BILLION;

@@ -74,8 +74,8 @@ struct Built {
     returned: BTreeMap<usize, usize>,
     /// For each call that is partly done, the last state before its parts.
     partly: BTreeMap<usize, usize>,
-    /// For each call, the oldest state that who takes no lock may still have seen when it began: the last one before
-    /// any handle that was open.
+    /// For each call, the oldest state that a reader without a lock may still have seen when the call began: the last
+    /// one before any handle that was open.
     seen: BTreeMap<usize, usize>,
     /// For each state, when the handle that made it ended.
     ended: Vec<u64>,

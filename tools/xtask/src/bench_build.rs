@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 const ROUNDS: usize = 5;
 /// The size of peers' images, as a percentage of ours: enough for their own metadata.
 const PEER_PERCENT: u64 = 130;
-/// A program that has taken so many seconds with one input is not run again.
+/// A program that has taken this many seconds as a whole with one input is not run again.
 const ENOUGH_SECONDS: f64 = 60.0;
 /// A run that takes longer is ended.
 const TIMEOUT: &str = "180";

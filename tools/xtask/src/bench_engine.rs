@@ -1,9 +1,9 @@
-//! `cargo xtask bench-engine`: the engine's workloads in process, beside file systems that are mounted, in one run.
+//! `cargo xtask bench-engine`: the engine's workloads in process, compared with mounted file systems, in one run.
 //!
-//! All images lie in /dev/shm, are made by `lanefs mkfs` with its defaults, and are as large: one for the engine in
-//! process, one that the kernel mounts through a loop device, and, where they can be had, one behind `lanefs mount`
+//! All images lie in /dev/shm, are made by `lanefs mkfs` with its defaults, and have the same size: one for the engine
+//! in process, one that the kernel mounts through a loop device, and, if FUSE is available, one behind `lanefs mount`
 //! and one behind fuse2fs. `lanefs-bench` measures each in turn in each round. Needs root for the kernel's mount.
-//! Tables go to `target/bench-engine.md`.
+//! Tables are written to `target/bench-engine.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

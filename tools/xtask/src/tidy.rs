@@ -138,7 +138,7 @@ fn manifest_of(name: &str) -> Option<&str> {
     inside.filter(|name| !name.contains('/'))
 }
 
-/// The folders that no file may name: where this copy lies, and the home of who works here.
+/// The folders that no file may name: the one of this working copy, and the home directory of its user.
 fn machine_folders(root: &Path) -> Vec<String> {
     let home = std::env::var("HOME")
         .ok()

@@ -51,7 +51,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// An attempt failed with so many names explained.
+    /// Records an attempt that failed after `explained` names were explained.
     fn failed(&mut self, explained: usize, path: &ModelPath, what: String) {
         if self
             .nearest

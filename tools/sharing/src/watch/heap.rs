@@ -35,8 +35,8 @@ fn slot(region: usize) -> usize {
 fn enter(region: usize) -> bool {
     (0..REGIONS).any(|step| {
         let place = &TABLE[(slot(region) + step) % REGIONS];
-        // Relaxed: only the number itself counts; whoever frees memory of the region got the memory from its thread;
-        // pairs with the load in `is_ours`.
+        // Relaxed: only the number itself counts; a thread that frees memory of the region got that memory from the
+        // region's own thread; pairs with the load in `is_ours`.
         place
             .compare_exchange(0, region, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()

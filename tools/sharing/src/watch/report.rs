@@ -114,8 +114,9 @@ pub fn compare(
     found
 }
 
-/// When a line goes to a worker, of caches that keep all they have until another writes it. Worker 0 has its turn first
-/// in each round. What nobody had before goes to nobody: that is no sharing.
+/// The rounds in which a line moves to a worker, if caches keep every line until the other worker writes it. Worker 0
+/// runs first in each round. The first access to a line is not counted: it takes the line from no worker, so nothing is
+/// shared.
 fn fetched(sides: [&Side; 2]) -> [Rounds; 2] {
     let mut fetched = [Rounds::default(); 2];
     let mut has = [false; 2];

@@ -116,7 +116,7 @@ extern "C" fn __tsan_atomic_signal_fence(_order: i32) {
     compiler_fence(Ordering::SeqCst);
 }
 
-// SeqCst: what the instrumented code asks for is no stronger; pairs with whatever that code pairs it with.
+// SeqCst: the instrumented code never asks for a stronger ordering; pairs with whatever that code pairs it with.
 const ORDER: Ordering = Ordering::SeqCst;
 
 /// The atomic operations on words of one width.

@@ -18,7 +18,7 @@ use crate::say;
 const RUNS: u64 = 0x7265_706c_6179;
 /// Cuts of each run.
 const CUTS: usize = 4;
-/// One run in so many is of four threads.
+/// One in this number of runs has four threads.
 const THREADS_ONE_IN: u64 = 4;
 /// Cuts are drawn so often at most before there are enough.
 const TRIES: usize = 60;

@@ -15,14 +15,13 @@ use crate::{CowDevice, Recorder, setting};
 
 /// Operations of each thread, besides those that begin and end its work.
 const STEPS: u64 = 14;
-/// One thread in so many freezes the file system once.
+/// One in this number of threads freezes the file system once.
 const FREEZES_ONE_IN: u64 = 24;
 /// How long it stays frozen: how often the thread that did it lets others run.
 const FROZEN_TURNS: u64 = 12;
-/// With more blocks than this to be had, nobody may be told that there is no space: what others of four threads may
-/// have in hand is less.
+/// With more free blocks than this, no call may return ENOSPC: the other threads of four hold fewer.
 const SLACK_BLOCKS: u64 = 64;
-/// The same of inodes.
+/// With more free inodes than this, no call may return ENOSPC.
 const SLACK_INODES: u64 = 4;
 
 /// What threads share.
@@ -102,10 +101,11 @@ pub(super) fn run(shared: &Shared<'_>, work: &mut Work) -> Part {
     part
 }
 
-/// What is no operation of the model.
+/// What a thread does besides the operations of the model.
 fn unmodelled(fs: &InodeFs, work: &mut Work) {
     if work.random.one_in(12) {
-        // What the journal holds goes home while others work; a failure is told to who changes something next.
+        // The journal's blocks are written home while others work; a failure is reported to the next caller that
+        // changes something.
         let _ = fs.checkpoint();
     }
     if work.is_switching && work.random.one_in(6) {

@@ -255,7 +255,7 @@ impl Work {
         }
     }
 
-    /// Bytes of the longest range of an operation: more where there is no room for it.
+    /// Bytes of the longest range of an operation: longer on an image that is nearly full.
     fn longest(&self) -> u64 {
         match self.profile.left {
             Some(_) => 8 * self.profile.unit,

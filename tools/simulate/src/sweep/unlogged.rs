@@ -12,7 +12,7 @@ use crate::executor::{tree, tree_of_repaired};
 use crate::image::open;
 use crate::{CowDevice, Cuts};
 
-/// e2fsck repairs every so many of the states.
+/// e2fsck repairs one in this number of the states.
 const REPAIRED_ONE_IN: u64 = 50;
 
 impl Sweep<'_> {

@@ -1,8 +1,8 @@
 //! Disks whose flushes take a given time, for one part of a run, with what is made and mounted on them.
 //!
-//! All lies in one directory in /dev/shm, which no other flush time uses. What was made is undone when it goes, however
-//! the part went: no step waits longer than [`PATIENCE`], and what can't be undone is said, with its name, and is no
-//! error of the run. No lock; a crash leaves the mounts, the loop devices and the directory.
+//! Everything lies in one directory in /dev/shm, which no other flush time uses. Dropping the disks undoes all of it,
+//! whether the part succeeded or failed: no step waits longer than [`PATIENCE`]; what can't be undone is reported by
+//! name, and does not fail the run. No lock; a crash leaves the mounts, the loop devices and the directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
