@@ -17,9 +17,9 @@ fn more(bytes: usize) {
     let live = LIVE
         .fetch_add(bytes, Ordering::Relaxed)
         .saturating_add(bytes);
-    // Relaxed: as above.
+    // Relaxed: a limit of its own, which orders nothing.
     if live > MOST.load(Ordering::Relaxed) {
-        // Relaxed: as above; so that the message may allocate.
+        // Relaxed: a limit of its own, which orders nothing. It is lifted so that the message may allocate.
         MOST.store(usize::MAX, Ordering::Relaxed);
         // libFuzzer's hook ends the process at once, so that nothing unwinds out of the allocator.
         panic!("{bytes} bytes more are {live} bytes in all: too many");
@@ -36,14 +36,14 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         more(layout.size());
-        // SAFETY: as above.
+        // SAFETY: the caller's layout, for which the caller answers.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // Relaxed: a count of its own, which orders nothing.
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above.
+        // SAFETY: the caller's pointer and layout, for which the caller answers; all memory is the system allocator's.
         unsafe { System.dealloc(pointer, layout) }
     }
 
@@ -51,7 +51,7 @@ unsafe impl GlobalAlloc for Counting {
         more(size);
         // Relaxed: a count of its own, which orders nothing.
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above.
+        // SAFETY: the caller's pointer and layout, for which the caller answers; all memory is the system allocator's.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
