@@ -181,7 +181,7 @@ fn build_from_pipe(
     job.phase(Phase::Copy { total: 0 });
     let mut pipe = Pipe::new(output.device(), room, job);
     let scanned = source::scan_streaming(source, job.cancel(), &mut pipe);
-    // Whoever is interrupted often has a pipe whose writer is, too: that it is cut off then is no news.
+    // The interrupt often ends the pipe's writer too. The error of a pipe that is cut off then is not reported.
     let tree = job
         .check()
         .and_then(|()| scanned.map_err(stream::received))?;

@@ -165,7 +165,7 @@ impl DirectoryPlan {
     /// several times for each.
     ///
     /// # Errors
-    /// When a name cannot be one, is there twice, or the file system's features cannot hold so many.
+    /// If a name is not valid or occurs twice, or if the file system's features cannot hold this number of names.
     pub fn new<'a>(
         shape: DirectoryFormat,
         count: usize,
@@ -327,11 +327,12 @@ impl DirectoryPlan {
         self.index.is_some()
     }
 
-    /// Makes block `number` of the directory. `target` says what the name of an index stands for; `name` is the one the
-    /// plan was made with.
+    /// Makes block `number` of the directory. `target` returns what the name of an index refers to; `name` is the
+    /// function that the plan was made with.
     ///
     /// # Panics
-    /// When there is no such block, `block` has another size than the file system's, or `name` is not the same.
+    /// If the directory has no block of this number, `block` has another size than the file system's, or `name` is not
+    /// the same.
     pub fn fill<'a>(
         &self,
         number: u32,
@@ -463,7 +464,7 @@ fn pack<'a>(form: DirForm, hashed: &[u64], name: &impl Fn(usize) -> &'a [u8]) ->
     leaves
 }
 
-/// The part of `count` things that belongs to `which` of `owners`, each owner getting about as many.
+/// The part of `count` things that belongs to `which` of `owners`: each owner gets the same number, up to rounding.
 fn share(count: u32, owners: u32, which: u32) -> Range<u32> {
     let start = |owner: u32| {
         // At most `count`.

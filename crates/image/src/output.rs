@@ -1,10 +1,10 @@
-//! The image's file: made under a temporary name beside the final one, and renamed when all is written.
+//! The image's file: made under a temporary name in the final directory, and renamed when all is written.
 //!
-//! Whoever drops an [`Output`] without [`Output::commit`] removes the temporary file, so that a failed or interrupted
-//! build leaves nothing, and what was under the final name before stays. A crash of the machine may leave the
-//! temporary file; never a half image under the final name. A block device is written in place.
+//! Dropping an [`Output`] without [`Output::commit`] removes the temporary file, so that a failed or interrupted build
+//! leaves nothing, and the file under the final name stays as it was. A crash of the machine may leave the temporary
+//! file; never half an image under the final name. A block device is written in place.
 //!
-//! What is under the final name is replaced only if nobody uses it: it is locked from the beginning to the rename, and
+//! The file under the final name is replaced only if nobody uses it: it is locked from the beginning to the rename, and
 //! other users are looked for again just before the rename.
 
 use std::fs;

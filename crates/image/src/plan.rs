@@ -101,7 +101,7 @@ pub(crate) fn plan(
 
 /// About the size of the image, from the tree alone: the same for a file and a pipe.
 fn guess(tree: &SourceTree, options: &Options, size: Size) -> u64 {
-    // Below so many blocks the shape would have no journal, and none would be asked for.
+    // An image below this size would have no journal, unless an option asks for one.
     let with_journal = JOURNAL_FROM_BLOCKS << options.block_size_or(BlockSize::K4).bits();
     let least = first_guess(tree).max(with_journal);
     let guess = match size {
@@ -394,7 +394,7 @@ impl<'a> Settled<'a> {
         let inode_size = self.shape.inode_size as u64;
         let more = proportional_inodes(demand.inodes, free, ratio, inode_size);
         let (layout, free) = match u64::from(layout.geometry().inodes_count()) < more {
-            // Where so many can't be had, the tree alone still fits.
+            // If the image can't have this number of inodes, the tree alone still fits.
             true if self.options.inodes.is_none() => self
                 .fitting(bytes, demand, more)
                 .unwrap_or_default()
@@ -504,7 +504,7 @@ struct Search {
     /// The smallest size that fits, or from which on none does.
     high: u64,
     found: Option<Layout>,
-    /// Why an option could not be had at the first size that it refused.
+    /// Why an option was refused at the first size that refused it.
     refused: Option<PlanError>,
 }
 
@@ -620,8 +620,7 @@ fn first_guess(tree: &SourceTree) -> u64 {
     guess.min(SIZE_MAX)
 }
 
-/// The layout of so many bytes with about so many inodes: mke2fs's ratio where it gives enough, else as many as are
-/// needed.
+/// The layout of `bytes` bytes with about `inodes` inodes: by mke2fs's ratio if that gives enough, otherwise `inodes`.
 fn layout_for(
     options: &Options,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! How far a build is, for whoever shows it. The builder itself prints nothing.
+//! The progress of a build, for a caller that shows it. The builder itself prints nothing.
 
 /// What a build is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -7,7 +7,7 @@ pub enum Phase {
     Scan,
     /// Deciding where everything goes.
     Plan,
-    /// Copying data: so many bytes in all (0 when nobody knows yet).
+    /// Copying data: the number of bytes in all, or 0 while it is not known.
     Copy {
         /// Bytes of all files and directories, whole blocks.
         total: u64,
@@ -22,7 +22,7 @@ pub enum Phase {
 pub trait Progress: Sync {
     /// A phase begins.
     fn phase(&self, phase: Phase);
-    /// So many more bytes of the phase are done.
+    /// `bytes` more bytes of the phase are done.
     fn advance(&self, bytes: u64);
 }
 

@@ -76,7 +76,7 @@ impl<'a> ItemWriter<'a> {
         self.put(from, Err((to - from) as usize))
     }
 
-    /// Writes bytes, or so many zeros.
+    /// Writes these bytes, or this number of zeros.
     fn put(&mut self, offset: u64, what: Result<&[u8], usize>) -> Result<(), BuildError> {
         let (mut offset, mut rest) = (offset, what);
         loop {
@@ -228,11 +228,11 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// All that is clear of the settled places of an image of `given` bytes, or of one whose size is decided last.
-    /// From here on the options hold these settled places.
+    /// All that is clear of the settled places of an image of `given` bytes, or of one whose size is decided last. From
+    /// here on the options hold these settled places.
     ///
     /// # Errors
-    /// When the options can't be had.
+    /// If the options are not possible.
     pub(crate) fn new(options: &mut Options, given: Option<u64>) -> Result<Room, BuildError> {
         let geometry = match given {
             Some(bytes) => StreamGeometry::sized(bytes, options).map_err(|error| match error {

@@ -99,7 +99,7 @@ impl Compat {
     /// As [`Compat::from_name`], with an error that lists the names.
     ///
     /// # Errors
-    /// When there is no such level.
+    /// If no level has this name.
     pub fn parse(name: &str) -> Result<Compat, Error> {
         Compat::from_name(name).ok_or_else(|| {
             let names: Vec<&str> = Compat::ALL.iter().map(|(name, _)| *name).collect();

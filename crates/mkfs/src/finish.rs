@@ -1,8 +1,8 @@
 //! What is written last: bitmaps, group descriptors, superblocks, given what is in use.
 //!
-//! The order after a crash: everything but the primary superblock is written and flushed first, so a device either
-//! has no file system of ours or a whole one. On a device that is zero (a file made just now) nothing is flushed: that
-//! is up to whoever made the file.
+//! After a crash the device has no file system of ours or a whole one, because everything except the primary superblock
+//! is written and flushed first. On a device that is all zeros (a file made just now) nothing is flushed: that is left
+//! to the caller that made the file.
 
 use device::BlockDevice;
 use ondisk::group_desc::flags;
@@ -240,7 +240,7 @@ impl Layout {
             // The field has 16 bits; mke2fs cuts it off, too.
             #[allow(clippy::cast_possible_truncation)]
             copy.set_block_group_number(group.0 as u16);
-            // Whoever must resort to a backup gets a full check.
+            // A checker that must resort to a backup does a full check.
             copy.set_state(copy.state() & !state::VALID);
             copy.seal();
             let mut bytes = vec![0; self.shape.block_size.bytes()];

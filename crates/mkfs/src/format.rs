@@ -86,7 +86,7 @@ impl FreeBlocks<'_> {
         }
     }
 
-    /// So many blocks, whole clusters.
+    /// Takes `blocks` blocks, in whole clusters.
     fn take(&mut self, blocks: u64) -> Result<FilePlan, Error> {
         let ratio = u64::from(self.layout.geometry().cluster_ratio());
         let end = self.layout.geometry().blocks_count();

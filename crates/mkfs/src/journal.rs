@@ -19,8 +19,8 @@ impl JournalSize {
     /// The size for an image of this shape; `None` when it is too small for a journal and no option asks for one.
     ///
     /// # Errors
-    /// An option that asks for a journal when there is no room for it; a size that jbd2 does not have, or that leaves
-    /// no room for anything else.
+    /// If an option asks for a journal and the image has no room for it; if jbd2 does not support the size; if the size
+    /// leaves no room for anything else.
     pub(crate) fn of(shape: &Shape, options: &Options) -> Result<Option<JournalSize>, Error> {
         let log = match options.journal.size_mib {
             Some(mib) => blocks_of_mib(mib, shape.block_size)?,
@@ -73,7 +73,7 @@ impl JournalSize {
     }
 }
 
-/// Blocks of a journal of so many MiB.
+/// Blocks of a journal of `mib` MiB.
 pub(crate) fn blocks_of_mib(mib: u64, block_size: BlockSize) -> Result<u64, Error> {
     let blocks = mib.saturating_mul(1 << 20) >> block_size.bits();
     if (tables::JOURNAL_MIN..=tables::JOURNAL_MAX).contains(&blocks) {

@@ -144,7 +144,7 @@ impl JournalDevice {
     /// Reads what is on a device.
     ///
     /// # Errors
-    /// When it is no journal device, or has a user already.
+    /// If it is not a journal device, or has a user already.
     pub fn read(device: &dyn BlockDevice) -> Result<JournalDevice, Error> {
         let bad = |reason: &str| Error::option("-J device", reason);
         let mut bytes = [0; Superblock::SIZE];

@@ -2,7 +2,8 @@
 //!
 //! [`Layout::used`] covers what belongs to the layout itself: superblocks and their backups, group descriptors and
 //! those reserved for growth, bitmaps, inode tables, and the contents of journal, resize inode, orphan file and
-//! multi-mount protection. The root directory and lost+found are not in it: whoever fills the image places them.
+//! multi-mount protection. The root directory and lost+found are not in it: the caller that fills the image places
+//! them.
 
 use ondisk::{BlockSize, Feature, FsBlock, Geometry, Group, Ino, Superblock};
 
@@ -400,7 +401,7 @@ impl Layout {
     /// Where a group's bitmaps and inode table lie.
     ///
     /// # Panics
-    /// When there is no such group.
+    /// If the group does not exist.
     #[must_use]
     pub fn place(&self, group: Group) -> GroupPlace {
         self.places[group.0 as usize]

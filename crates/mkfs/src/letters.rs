@@ -33,7 +33,7 @@ fn whole(text: &str) -> Option<u64> {
 /// bytes); without a letter, a number of units of `unit` bytes. `KiB`, `MiB` and so on are understood, too.
 ///
 /// # Errors
-/// What is no such number, or does not fit 64 bits.
+/// If `text` is not such a number, or the size does not fit 64 bits.
 pub fn parse_size(option: &str, text: &str, unit: u64) -> Result<u64, Error> {
     let size = split_size(option, text)?;
     let bytes = size.number.checked_mul(size.factor.unwrap_or(unit));

@@ -1,9 +1,8 @@
 //! Makes ext4 file systems: where everything goes, and the bytes of what is not a user's file.
 //!
-//! [`Layout::plan`] decides, without any I/O, the geometry and the place of every piece of metadata.
-//! [`format()`] writes an empty file system. Whoever fills an image uses the same pieces: it allocates its blocks
-//! outside [`Layout::used`], its inodes from [`Layout::first_free_ino`] on, and calls [`Layout::finish`] with what it
-//! used.
+//! [`Layout::plan`] decides, without any I/O, the geometry and the place of every piece of metadata. [`format()`]
+//! writes an empty file system. A caller that fills an image uses the same pieces: it allocates its blocks outside
+//! [`Layout::used`], its inodes from [`Layout::first_free_ino`] on, and calls [`Layout::finish`] with what it used.
 //!
 //! A stream whose length is not known puts its data around the [`StreamGeometry`] first, and has the rest placed around
 //! the data at the end, with [`Layout::plan_around`].

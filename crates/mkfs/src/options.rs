@@ -55,10 +55,10 @@ pub struct JournalOptions {
     pub fast_commit_kib: Option<u64>,
     /// First block; `None` for the middle of the file system.
     pub location: Option<u64>,
-    /// UUID of an external journal device instead of an inode; whoever opens it must also
+    /// UUID of an external journal device instead of an inode; the caller that opens the device must also
     /// [`crate::JournalDevice::attach`] the file system.
     pub device: Option<[u8; 16]>,
-    /// Where that device is, as `-J device=` says. Not [`crate::format`]'s affair.
+    /// Where that device is, as given by `-J device=`. [`crate::format`] ignores this field.
     pub device_path: Option<String>,
 }
 
@@ -160,10 +160,9 @@ pub struct Options {
     pub strict_encoding: bool,
     /// `-E test_fs`: marked as made for tests.
     pub test_fs: bool,
-    /// `-E discard`: whoever opens the device first tells it that nothing on it is needed. Not [`crate::format`]'s
-    /// affair.
+    /// `-E discard`: the caller that opens the device first discards all of it. [`crate::format`] ignores this field.
     pub discard: bool,
-    /// `-E offset=`: bytes before the file system on the device. Not [`crate::format`]'s affair, either.
+    /// `-E offset=`: bytes before the file system on the device. [`crate::format`] ignores this field.
     pub offset: u64,
     /// Whether there is a lost+found.
     pub lost_found: bool,

@@ -50,15 +50,15 @@ pub(crate) struct Shape {
 
 /// mke2fs leaves the last 8 bits of a bitmap of 65536 alone: the free count has 16 bits in old descriptors.
 const MAX_CLUSTERS_PER_GROUP: u64 = 65528;
-/// The last group must have so many blocks beyond its own metadata.
+/// The last group must have at least this number of blocks beyond its own metadata.
 const WORTHWHILE: u64 = 50;
 /// The most groups, as `ondisk` reads them.
 const MAX_GROUPS: u64 = ondisk::geometry::MAX_GROUPS as u64;
 impl Shape {
-    /// The numbers for an image of so many bytes.
+    /// The numbers for an image of `size_bytes` bytes.
     ///
     /// # Errors
-    /// Options that can't be; a size that is too small or too large for them.
+    /// Options that are not possible; a size that is too small or too large for them.
     pub(crate) fn new(size_bytes: u64, options: &Options) -> Result<Shape, Error> {
         if let Some(stream) = options.stream.as_ref().and_then(StreamGeometry::as_growing) {
             let shape = stream.unsettled(size_bytes, options)?;

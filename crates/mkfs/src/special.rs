@@ -24,8 +24,8 @@ pub struct SpecialInode {
 const CLEAR_BYTES: usize = 1 << 20;
 
 impl Layout {
-    /// The inodes of the layout itself, ascending, for whoever writes the inode tables. The root (2) and lost+found
-    /// (11) are not among them.
+    /// The inodes of the layout itself, ascending, for the caller that writes the inode tables. The root (2) and
+    /// lost+found (11) are not among them.
     #[must_use]
     pub fn special_inodes(&self) -> Vec<SpecialInode> {
         let mut list = vec![self.special(Ino::BAD, &self.bad_blocks_inode())];

@@ -8,7 +8,7 @@ const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 
 impl UsageType {
-    /// The profile mke2fs chooses for a file system of so many bytes.
+    /// The profile mke2fs chooses for a file system of `bytes` bytes.
     #[must_use]
     pub fn for_size(bytes: u64) -> UsageType {
         match bytes {
@@ -82,8 +82,8 @@ pub(crate) const JOURNAL_MIN: u64 = 1024;
 /// The most blocks a journal may have.
 pub(crate) const JOURNAL_MAX: u64 = 10_240_000;
 
-/// Blocks of the journal for a file system of so many blocks, without the fast-commit area; `None` when it is too
-/// small for one.
+/// Blocks of the journal for a file system of `blocks` blocks, without the fast-commit area; `None` if it is too small
+/// for one.
 pub(crate) fn journal_blocks(blocks: u64) -> Option<u64> {
     const STEPS: [(u64, u64); 8] = [
         (32 << 10, 1 << 10),
@@ -100,15 +100,15 @@ pub(crate) fn journal_blocks(blocks: u64) -> Option<u64> {
         .map(|(_, journal)| *journal)
 }
 
-/// Blocks of the fast-commit area for a journal of so many blocks.
+/// Blocks of the fast-commit area for a journal of `journal` blocks.
 pub(crate) fn fast_commit_blocks(journal: u64) -> u64 {
     journal / 64
 }
 
-/// The most blocks an orphan file may have: Linux reads no more.
+/// The most blocks an orphan file may have: Linux does not read more.
 pub(crate) const ORPHAN_MAX: u64 = 512;
 
-/// Blocks of the orphan file for a file system of so many blocks.
+/// Blocks of the orphan file for a file system of `blocks` blocks.
 pub(crate) fn orphan_blocks(blocks: u64) -> u64 {
     (blocks / 4096).clamp(32, ORPHAN_MAX)
 }

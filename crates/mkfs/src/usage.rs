@@ -1,4 +1,4 @@
-//! What a populated image uses beyond its layout, as whoever filled it tells [`crate::Layout::finish`].
+//! What a populated image uses beyond its layout, as the caller that filled it reports to [`crate::Layout::finish`].
 
 use ondisk::{Feature, Features, FsBlock};
 

@@ -240,7 +240,7 @@ fn a_device_that_is_too_short_is_an_error() {
     let layout = Layout::plan(8 << 20, &Options::default()).unwrap();
     let device = MemoryDevice::new(4 << 20);
     assert!(matches!(format(&device, &layout), Err(Error::Device(_))));
-    // No superblock: whoever looks at it sees no file system.
+    // No superblock: a reader sees no file system.
     let mut magic = [0; 2];
     device.read_at(1024 + 56, &mut magic).unwrap();
     assert_eq!(magic, [0, 0]);

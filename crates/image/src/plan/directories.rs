@@ -156,7 +156,7 @@ fn record_bytes(name: &[u8]) -> usize {
     (ondisk::dirent::HEADER_LEN + name.len()).next_multiple_of(4)
 }
 
-/// Whether a directory of so many blocks is indexed: all of more than one are, where the format knows indices.
+/// Whether a directory of `blocks` blocks is indexed: all of more than one are, if the format has indices.
 pub(crate) fn is_indexed(shape: &ImageFormat, blocks: u32) -> bool {
     blocks > 1 && shape.geometry.has(Feature::DIR_INDEX)
 }

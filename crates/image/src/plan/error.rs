@@ -1,15 +1,15 @@
-//! Why there is no plan for a tree.
+//! Why a tree can't be planned.
 
 /// What there is too little of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shortage {
-    /// So many clusters are missing, at least.
+    /// At least this number of clusters is missing.
     Clusters(u64),
-    /// So many inodes are missing, at least.
+    /// At least this number of inodes is missing.
     Inodes(u64),
 }
 
-/// Why there is no plan.
+/// Why planning failed.
 #[derive(Debug)]
 pub(crate) enum PlanError {
     /// The image is too small.
@@ -32,7 +32,7 @@ pub(crate) enum PlanError {
         /// Bytes needed.
         needed: u64,
     },
-    /// The image would need more bytes than given, and there is no number of bytes that the tree fits.
+    /// The image would need more bytes than given, and the tree does not fit any other number of bytes.
     TooSmallForAny {
         /// Bytes given.
         given: u64,

@@ -12,7 +12,7 @@ const NO_ID: u32 = u32::MAX;
 /// Most entries of one ACL that fit into an extended attribute of 64 KiB.
 const ENTRIES: usize = 8191;
 
-/// Who is looked up by name.
+/// Whether a name is looked up as a user's or a group's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Who {
     User,
@@ -37,11 +37,10 @@ pub(super) fn of_this_machine(who: Who, name: &str) -> Option<u32> {
 }
 
 /// Reads entries divided by commas or newlines: `user::rwx`, `user:1000:r--`, `user:name:r--:1000`, `mask::r-x`, ...;
-/// what follows a `#` is no part of them. `None` when it says no more than the mode does (access ACLs of three
-/// entries).
+/// text after a `#` is a comment. `None` if the ACL adds nothing to the mode (access ACLs of three entries).
 ///
 /// # Errors
-/// When an entry is malformed, or names somebody without a number whom `lookup` does not know.
+/// If an entry is malformed, or has a name without a number and `lookup` does not know the name.
 pub(super) fn to_xattr(
     text: &[u8],
     default: bool,

@@ -46,7 +46,8 @@ const WHITEOUT: &[u8] = b".wh.";
 /// Names with this prefix are about the directory they are in.
 const WHITEOUT_META: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// Where AUFS keeps the inodes of files with several names. A layer's hard links lead to it; it is no part of the tree.
+/// The directory in which AUFS keeps the inodes of files with several names. A layer's hard links lead to it; the tree
+/// does not contain it.
 const AUFS_LINKS: &[u8] = b".wh..wh.plnk";
 
 impl<'a> Apply<'a> {

@@ -370,9 +370,9 @@ impl Builder {
         }
     }
 
-    /// Removes from `directory` (or only its name `name`) what was put there before `mark` and not touched by
-    /// `source` since: what a whiteout of a layer hides. Directories that the layer put again, or put something in,
-    /// stay, emptied likewise.
+    /// Removes from `directory` (or only its name `name`) what was put there before `mark` and not touched by `source`
+    /// since: what a whiteout of a layer hides. A directory that the layer put again, or put something in, stays, and
+    /// its own entries are removed by the same rule.
     pub(crate) fn clear_older(
         &mut self,
         directory: u32,
@@ -548,7 +548,8 @@ impl SourceTree {
         self.names.shrink_to_fit();
     }
 
-    /// Numbers the sets of extended attributes by first use, so that they do not depend on who was read first.
+    /// Numbers the sets of extended attributes by first use in the order of nodes, so that the numbers do not depend on
+    /// which source was read first.
     pub(crate) fn number_xattrs(&mut self) {
         let mut numbers = vec![NONE; self.xattrs.len()];
         let mut order = vec![XattrSet::EMPTY];

@@ -71,7 +71,7 @@ pub enum SourceError {
         /// What is wrong.
         problem: String,
     },
-    /// Who received the data refused it.
+    /// The receiver of the data refused it.
     #[error(transparent)]
     Sink(SinkError),
 }

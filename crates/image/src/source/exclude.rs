@@ -44,7 +44,7 @@ impl Excludes {
         )
     }
 
-    /// Whether there is no pattern.
+    /// Whether the list has no patterns.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -232,11 +232,11 @@ impl FileReader<'_> {
         }
     }
 
-    /// Says whether the file still has the size it was scanned with: to be called when all is read, and before where
-    /// that takes long.
+    /// Checks that the file still has the size it was scanned with. The caller calls this after it has read everything,
+    /// and before reading a file that takes long.
     ///
     /// # Errors
-    /// When the file's size or time of change is another one, or it is no regular file any more.
+    /// If the file's size or time of change differs, or it is not a regular file any more.
     pub fn check(&self) -> Result<(), SourceError> {
         if self.packed.is_some() {
             return Ok(());

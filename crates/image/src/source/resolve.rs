@@ -24,7 +24,7 @@ impl Builder {
     /// out), from directory `start` on. Missing directories are made with [`Attributes::DEFAULT_DIRECTORY`].
     ///
     /// # Errors
-    /// When something on the way is no directory, or links lead in a circle.
+    /// If a component of the path is not a directory, or links lead in a circle.
     pub(crate) fn directory_from(&mut self, start: u32, path: &[u8]) -> Result<u32, String> {
         if let Some((from, last, id)) = &self.last
             && *from == start

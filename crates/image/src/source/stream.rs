@@ -331,7 +331,7 @@ fn at_end(source: &mut impl BufRead) -> Result<bool> {
             return Ok(true);
         }
         if held.iter().any(|byte| *byte != 0) {
-            // A run of zeros must reach the end, so something after one is no member: the caller's check says so.
+            // A run of zeros must reach the end, so something after one is not a member: the caller's check reports it.
             return Ok(false);
         }
         source.consume(len);

@@ -161,7 +161,7 @@ pub(crate) struct TreeNode {
     pub mode: u16,
     /// Index of the sparse map plus one, or 0 when the file has no holes.
     pub map: u32,
-    /// Who wrote this node last.
+    /// The source that wrote this node last.
     pub source: u16,
     pub data: DataKind,
 }

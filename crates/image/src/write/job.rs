@@ -62,7 +62,7 @@ impl<'a> Job<'a> {
         sync::thread::workers(self.threads, |number| {
             if let Err(error) = work(number) {
                 let mut first = self.error.lock();
-                // Who was only told to stop has nothing to say.
+                // A worker that was only stopped by another's failure has no error of its own to report.
                 if first.is_none() || matches!(*first, Some(BuildError::Interrupted)) {
                     *first = Some(error);
                 }

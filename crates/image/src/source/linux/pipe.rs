@@ -1,6 +1,6 @@
-//! Pipes and terminals as sources: what waits for their bytes ends as soon as the caller wants to stop.
+//! Pipes and terminals as sources: a read that waits for their bytes ends as soon as the caller wants to stop.
 //!
-//! They are waited for a little at a time, as whoever writes to them may never write again, and never end.
+//! Reads wait for a short time, again and again, because the writer may never write again and never end.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
@@ -47,7 +47,7 @@ impl Read for Pipe<'_> {
     }
 }
 
-/// Opens what may be a FIFO, without waiting for who writes to it.
+/// Opens a file that may be a FIFO, without waiting for its writer.
 pub(in super::super) fn open(path: &Path) -> Result<File> {
     let mut options = File::options();
     // At most 31 bits are used.

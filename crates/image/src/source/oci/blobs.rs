@@ -71,7 +71,7 @@ impl Blobs {
         }
     }
 
-    /// The file `name`; `None` when there is none.
+    /// The file `name`; `None` if it does not exist.
     pub(super) fn open(&self, name: &str) -> Result<Option<Blob>, SourceError> {
         let io = |error: std::io::Error| self.wrong(format!("`{name}` can't be opened: {error}"));
         match self {

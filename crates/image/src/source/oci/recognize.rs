@@ -406,7 +406,7 @@ impl<'a, 'l> Recognizer<'a, 'l> {
         }
     }
 
-    /// Looks at the first bytes of a file of an undecided archive. Why it is no image's.
+    /// Looks at the first bytes of a file of an undecided archive, and returns why the file is not part of an image.
     fn look_at(&mut self, bytes: &[u8]) -> Option<&'static str> {
         if self.current.named || is_of_an_image(bytes) {
             return None;

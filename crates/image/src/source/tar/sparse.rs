@@ -112,8 +112,8 @@ pub(super) fn old_gnu(header: &Header, stream: &mut dyn Stream) -> Result<Sparse
     })
 }
 
-/// The map that PAX records describe; `None` when the file is no sparse one. Format 1.0 keeps it before the data, of
-/// which `stored` bytes are there.
+/// The map that PAX records describe; `None` if the file is not sparse. Format 1.0 stores the map in front of the data;
+/// `stored` is the number of bytes of both.
 pub(super) fn pax(
     records: &Records,
     stored: u64,
