@@ -1,11 +1,11 @@
 //! An image in a regular file or on a block device, through the host's page cache.
 //!
-//! Who writes holds an exclusive advisory lock (flock) on the file, who reads a shared one, for as long as the
-//! device is open: two writers, or a writer beside readers, are refused at the door. The lock ends with the process,
-//! so a crash leaves nothing behind. A loop device is locked with the file behind it, so that who opens the file, or
-//! another loop device on it, is met. A block device that the kernel has mounted is refused to writers too. No lock of
-//! ours is held in any method; reads and writes run in parallel.
-//! After a crash, what was written since the last `flush` may be there in part.
+//! A writer holds an exclusive advisory lock (flock) on the file, a reader a shared one, for as long as the device is
+//! open: two writers, or a writer and readers, are refused at open. The lock ends with the process, so a crash leaves
+//! nothing behind. The lock of a loop device is also taken on the file behind it, so that it conflicts with an open of
+//! that file or of another loop device on it. A block device that the kernel has mounted is also refused to writers. No
+//! method holds a lock of ours; reads and writes run in parallel. After a crash, what was written since the last
+//! `flush` may be there in part.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -109,7 +109,8 @@ impl FileDevice {
         FileDevice::open_with(path, OpenMode::Read, "opening", Some(Purpose::Write))
     }
 
-    /// Opens an existing image for reading, whoever uses it meanwhile: what is read may change at any time.
+    /// Opens an existing image for reading without a lock, even while others use it: what is read may change at any
+    /// time.
     ///
     /// # Errors
     /// When the file can't be opened, or is neither a regular file nor a block device.
@@ -257,8 +258,9 @@ impl FileDevice {
     }
 }
 
-/// Locks a file or device and what is behind it, if it is a loop device, as far as that can be opened: all of it,
-/// though only a range may be reached. There is no lock of a range that readers of the whole would meet.
+/// Locks a file or device as far as it can be opened and, if it is a loop device, the file behind it. The lock covers
+/// all of it even if only a range may be reached, because a lock of a range would not conflict with readers of the
+/// whole.
 fn lock_all(
     file: &File,
     ground: &Ground,

@@ -1,8 +1,9 @@
 //! What a block device lies on: the file behind a loop device, the disk around a partition, and what is behind those.
 //!
 //! Two names may lead to the same bytes: a file and a loop device on it, two loop devices on one file. Each name has
-//! one ground, a file or disk that is not part of another, and a range of its bytes; who shares them is told by that.
-//! It is read from sysfs and asked of the loop devices; what neither tells is unknown.
+//! one ground, a file or disk that is not part of another, and a range of its bytes. Two names share bytes if their
+//! grounds are the same and their ranges overlap. The ground is read from sysfs and asked of the loop devices; what
+//! neither reports is unknown.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -15,7 +16,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat, major, makedev, minor};
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode, opcode};
 
-/// So many devices are followed: loop devices may lie on loop devices.
+/// At most this number of devices is followed: loop devices may lie on loop devices.
 const STEPS_MAX: u32 = 16;
 
 /// Sectors in sysfs have this many bytes, whatever the device's own have.
@@ -90,7 +91,7 @@ impl Layer {
         if !read_only && matches!(self.identity, FileIdentity::BlockDevice(_)) {
             flags |= OFlags::EXCL;
         }
-        // Some file systems give an exclusive lock only to who may write.
+        // Some file systems give an exclusive lock only to a file that is open for writing.
         let ways: &[OFlags] = match read_only {
             true => &[OFlags::RDONLY],
             false => &[OFlags::RDWR, OFlags::RDONLY],
@@ -131,7 +132,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// That of the file or device with this name; `None` when there is none.
+    /// The ground of the file or device with this name; `None` if the name does not exist.
     #[must_use]
     pub fn of_path(path: &Path) -> Option<Ground> {
         rustix::fs::stat(path).ok().map(|stat| Ground::of(&stat))
@@ -332,8 +333,8 @@ pub(crate) fn device_number(folder: &Path) -> Option<u64> {
     Some(makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// What is behind a loop device, as the device itself says: true also where its name leads elsewhere. `None` for who
-/// may not open it.
+/// What is behind a loop device, as the device itself reports: right also where its name leads elsewhere. `None` for a
+/// process that may not open it.
 fn backing(folder: &Path, number: u64) -> Option<FileIdentity> {
     // LOOP_GET_STATUS64, which fills in a struct loop_info64.
     const STATUS: Opcode = opcode::none(b'L', 5);
