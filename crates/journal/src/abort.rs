@@ -18,6 +18,7 @@ type Hook = dyn Fn(&Aborted) + Send + Sync;
 /// Set once, at the first failure.
 #[derive(Default)]
 pub(crate) struct Abort {
+    /// [set once]
     first: OnceLock<Aborted>,
     /// Called once, by the thread that aborts. [set once]
     hook: OnceLock<Box<Hook>>,

@@ -27,21 +27,23 @@ const LONGEST: Duration = Duration::from_secs(u32::MAX as u64);
 /// What the attendant and those who call it share.
 #[derive(Default)]
 pub(crate) struct Attendant {
-    /// Someone attends.
+    /// Whether an attendant runs. [atomic: Relaxed, hint; written by the attendant]
     is_there: Hint<bool>,
-    /// It was called and has not come yet.
+    /// Whether the attendant was called and has not looked yet. [atomic: Relaxed, hint; taken back under journal
+    /// leader]
     is_called: Hint<bool>,
-    /// The next handle that ends is to call it. Each handle reads it, so it shares no line with what others write.
+    /// Whether the next handle that ends shall call the attendant. Each handle reads it, so it shares no line with what
+    /// others write. [atomic: Relaxed, hint]
     is_drowsy: CachePadded<Hint<bool>>,
-    /// It is to go. [journal leader]
+    /// Whether the attendant shall end. [journal leader]
     is_dismissed: Guarded<bool>,
     called: Condvar,
 }
 
 impl Attendant {
-    /// Calls the attendant, if there is one; says whether.
+    /// Wakes the attendant; returns false if the journal has none.
     pub(crate) fn call(&self, leaders: &Mutex<Leaders>) -> bool {
-        // If there is no attendant, the caller does what is due.
+        // Without an attendant, the caller does what is due.
         if !self.is_there.get() {
             return false;
         }

@@ -8,8 +8,10 @@
 //! closing store (C), its fence (F) and its look at the slot (R). S and F are ordered. If S comes first, R sees it, and
 //! the sealer waits for the handle. If F comes first, so it does before L, which sees C, and the handle withdraws and
 //! waits. So no handle runs in an epoch that counts as drained. (A fence in place of the exchange would do as well, and
-//! takes eight times as long on x86.) `seals_see_every_handle` tests it with threads; only the sealer (one at a time,
-//! its callers see to it) writes the epoch.
+//! takes eight times as long on x86.) Only the sealer writes the epoch; its callers let one run at a time.
+//!
+//! Interleavings: `epoch::tests::seals_see_every_handle` with threads, and the schedules of `tests/it/attendant.rs`. A
+//! slot is a word of a lane, and is freed with the journal.
 
 use std::marker::PhantomData;
 
@@ -224,7 +226,7 @@ mod tests {
                         // Relaxed: the seal's drain orders it.
                         count.fetch_add(1, Ordering::Relaxed);
                         sync::thread::yield_now();
-                        // Relaxed: as above.
+                        // Relaxed: the seal's drain orders it.
                         count.fetch_sub(1, Ordering::Relaxed);
                     }
                 });

@@ -76,13 +76,13 @@ impl Journal {
         self.lead_flush(lead, &served)
     }
 
-    /// The flush, for so many.
+    /// Flushes the home device for the threads of `served`, and wakes them.
     fn lead_flush(&self, mut lead: Lead<'_>, served: &Served) -> Result<(), JournalError> {
-        // Of the running epoch, a part may come later.
+        // The running epoch is not covered: more of its blocks may be written later.
         let before = Epoch(self.current_epoch().0 - 1);
         self.statistics.flushes.add(1);
         self.home.flush().map_err(|error| self.fail(error.into()))?;
-        // One beside it that failed may have lost what this one was for.
+        // If a concurrent flush failed, it may have lost writes that this flush was to make durable.
         self.abort.check()?;
         lead.flushed = Some(before);
         let mut leaders = self.leaders.lock();

@@ -22,11 +22,11 @@ pub struct Handle<'a> {
     pub(crate) presence: Presence<'a>,
     /// Blocks that the step may change, and numbers that it may revoke.
     asked: (u32, u32),
-    /// Blocks that became part of the epoch through this handle.
+    /// Blocks that became part of the epoch through this handle. [the handle's thread]
     dirtied: Cell<u32>,
-    /// Blocks whose copies in the log must not be replayed.
+    /// Blocks whose copies in the log must not be replayed. [the handle's thread]
     revoked: Cell<u32>,
-    /// Whether the step makes blocks of data part of a file.
+    /// Whether the step makes blocks of data part of a file. [the handle's thread]
     maps_data: Cell<bool>,
     /// The place in the code that began it.
     site: &'static Location<'static>,

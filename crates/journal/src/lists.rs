@@ -2,8 +2,8 @@
 //! after the drain of E nobody appends to list `E & 1`, and the committer takes it.
 //!
 //! Each list has a lock of its own ([`Rank::EpochList`]) on its thread's cache lines; only the committer ever takes
-//! another thread's, after the drain, so it is never waited for. Epoch E + 2 opens after E is staged, so the lists of
-//! E are empty by then.
+//! another thread's, after the drain, so no thread waits for it. Epoch E + 2 opens after E is staged, so the lists of E
+//! are empty by then.
 
 use sync::{Lanes, Mutex, Rank};
 
@@ -11,6 +11,7 @@ use crate::{Epoch, Handle};
 
 /// A list for each thread and each of the two epochs that may be in memory at once.
 pub struct EpochLists<T> {
+    /// A lane for each thread. [epoch list, of the thread]
     lanes: Lanes<Lane<T>>,
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct LogSpace {
     free: CachePadded<Balance>,
     /// Leased since the last seal. [a bound on what the epoch may use]
     granted: CachePadded<Statistic<i64>>,
-    /// Someone makes room, and gets what there is.
+    /// Whether a thread makes room, and gets what there is. [atomic: Relaxed, hint]
     pressed: CachePadded<Hint<bool>>,
     /// Blocks that there are not, lent to the steps of one transaction. [changed while one thread uses
     /// the journal]

@@ -21,8 +21,8 @@ pub fn patience(took: Duration) -> Option<Duration> {
     (patience >= SHORTEST).then_some(patience)
 }
 
-/// Whether waits are worth it: after one that nobody came to the next is left out, and twice as many and one after each
-/// more, for there are those who never come in time.
+/// Whether waits are worth it. After a wait in which no other thread came, the next wait is left out. After each
+/// further such wait, twice that number and one more are left out, because some threads never come in time.
 #[derive(Default, Debug)]
 pub struct Doubt {
     /// How many waits are left out before the next.

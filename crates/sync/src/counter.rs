@@ -9,7 +9,7 @@ use crate::Lanes;
 /// A number that threads add to on lanes of their own.
 #[derive(Default)]
 pub struct Counter {
-    /// Apart, so that what has a dozen counters can be moved about.
+    /// Apart, so that what has a dozen counters can be moved about. [atomic: Relaxed, a statistic]
     lanes: Box<Lanes<AtomicU64>>,
 }
 

@@ -11,7 +11,9 @@ const BUCKETS: usize = 64;
 /// committer); with many it stays right, and they share its cache lines.
 #[derive(Debug)]
 pub struct Histogram {
+    /// [atomic: Relaxed, a statistic]
     classes: [AtomicU64; BUCKETS],
+    /// The longest, in nanoseconds. [atomic: Relaxed, a statistic]
     most: AtomicU64,
 }
 
@@ -32,7 +34,7 @@ impl Histogram {
         self.classes[nanoseconds.max(1).ilog2() as usize].fetch_add(1, Ordering::Relaxed);
         let longer = |most| (most < nanoseconds).then_some(nanoseconds);
         let most = &self.most;
-        // Relaxed: as above, for `most`.
+        // Relaxed: a statistic, it publishes nothing; pairs with the load of `most`.
         let _ = most.fetch_update(Ordering::Relaxed, Ordering::Relaxed, longer);
     }
 

@@ -72,6 +72,7 @@ pub(crate) fn own_index() -> Option<usize> {
 
 /// A value for each thread.
 pub struct Lanes<T> {
+    /// [set once each, by the first thread that needs the chunk; freed with the whole]
     chunks: [OnceLock<Box<[CachePadded<T>]>>; CHUNKS],
 }
 
@@ -161,7 +162,7 @@ mod tests {
                     for _ in 0..100 {
                         // Relaxed: this thread alone writes its lane; the sum is read after the join.
                         let before = lanes.mine().load(Ordering::Relaxed);
-                        // Relaxed: as above.
+                        // Relaxed: this thread alone writes its lane; the sum is read after the join.
                         lanes.mine().store(before + 1, Ordering::Relaxed);
                     }
                     barrier.wait();

@@ -1,7 +1,10 @@
 //! A few words that are replaced as a whole and copied by readers without a lock: a sequence lock over atomics.
 //!
-//! One thread at a time replaces them, which a lock of the owner's sees to. A copy is what one replacement left,
-//! or it fails: the reader was disturbed too often, and takes the owner's lock. Reading writes nothing.
+//! One thread at a time replaces them: the caller of [`Latest::replace`] holds the owner's lock. A copy is what one
+//! replacement left. It fails if the reader was disturbed [`TRIES`] times; the reader then takes the owner's lock.
+//! Reading writes nothing. The words live in the owner, so no memory is reclaimed.
+//!
+//! Interleavings: `latest::tests::under_many_schedules_a_copy_is_what_one_replacement_left` (feature `simulate`).
 
 use std::sync::atomic::AtomicU64;
 
@@ -14,8 +17,9 @@ const TRIES: usize = 16;
 /// `N` words; see the module.
 #[derive(Debug)]
 pub struct Latest<const N: usize> {
-    /// How often a replacement began or ended: odd while one is under way.
+    /// How often a replacement began or ended: odd while one is under way. [the owner's lock; read: any time, Acquire]
     version: atomic::AtomicU64,
+    /// [the owner's lock; read: any time, between two loads of `version`]
     words: [AtomicU64; N],
 }
 

@@ -8,6 +8,7 @@ use crate::{Condvar, Mutex, Rank};
 /// A bounded first-in first-out queue for any number of senders and receivers.
 #[derive(Debug)]
 pub struct Queue<T> {
+    /// [queue]
     state: Mutex<State<T>>,
     not_empty: Condvar,
     not_full: Condvar,

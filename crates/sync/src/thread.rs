@@ -96,7 +96,7 @@ mod tests {
         assert!(!spin_until(4, fifth));
         assert!(spin_until(4, fifth));
         assert!(!spin_until(7, fifth));
-        // Relaxed: as above.
+        // Relaxed: one thread.
         assert_eq!(looks.load(Ordering::Relaxed), 4 + 1 + 7);
     }
 }

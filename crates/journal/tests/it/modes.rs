@@ -1,4 +1,4 @@
-//! Ways to run a journal: one flush, no log, little room, an attendant, frozen; and who shares a commit.
+//! Ways to run a journal: one flush, no log, little room, an attendant, frozen; and which threads share a commit.
 
 use std::time::Duration;
 
@@ -235,7 +235,7 @@ fn nothing_is_written_while_the_journal_is_frozen() {
         bank.journal
             .commit(bank, bank.journal.committed_epoch())
             .unwrap();
-        // Relaxed: as above.
+        // Relaxed: a flag of the test.
         assert!(!is_done.load(Ordering::Relaxed), "a handle began");
         assert!(bank.device.contents() == frozen);
         let home: Arc<dyn BlockDevice> =
@@ -356,7 +356,7 @@ fn of_two(
 const FOR_FLUSH: Duration = Duration::from_millis(1);
 const FOR_COMMIT: Duration = Duration::from_millis(2);
 
-/// Does this in so many flushes and one wait, at most.
+/// Runs `work`, which must end within the time of `flushes` flushes and one wait.
 fn in_time(flushes: u32, wait: Duration, work: impl FnOnce()) {
     let begin = sync::clock::now();
     work();
@@ -381,7 +381,7 @@ fn flushes_of_two(image: &Image, seed: u64, late: Duration) -> u64 {
     };
     of_two(image, seed, work, |bank| {
         let flushes = bank.journal.statistics().flushes.sum();
-        // Who comes back alone waits for the other once.
+        // A thread that comes back alone waits for the other once.
         in_time(1, FOR_FLUSH, || bank.journal.flush_data().unwrap());
         in_time(1, Duration::ZERO, || bank.journal.flush_data().unwrap());
         flushes
@@ -506,7 +506,7 @@ fn who_was_served_by_the_commit_under_way_is_not_waited_for_before_each_next_one
                 is_done.store(true, Ordering::Relaxed);
                 return;
             }
-            // Relaxed: as above.
+            // Relaxed: a flag to end the test.
             while !is_done.load(Ordering::Relaxed) {
                 let journal = &bank.journal;
                 let (running, committed) = (journal.current_epoch(), journal.committed_epoch());

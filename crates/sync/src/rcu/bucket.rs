@@ -64,6 +64,7 @@ pub(super) fn tag(key: u64) -> u8 {
 /// One line of entries; the first of a bucket has the lock.
 #[repr(align(64))]
 pub(super) struct Bucket<T> {
+    /// Held by the thread that changes the bucket. [the rank given to the table]
     pub(super) lock: Mutex<()>,
     /// Counts removals. [bucket; read: any time, Acquire]
     version: AtomicU32,

@@ -42,6 +42,7 @@ struct Lane<G> {
 
 #[derive(Default)]
 struct Word {
+    /// [atomic: SeqCst; written by the lane's threads]
     guards: AtomicU64,
     /// Not 0 once the lane was used, so that a look through the lanes finds it. [atomic: Relaxed]
     known: AtomicU64,
@@ -70,6 +71,7 @@ impl<G> Default for Lane<G> {
 pub struct Domain<G> {
     /// [atomic: SeqCst]
     epoch: CachePadded<AtomicU64>,
+    /// One for each thread.
     lanes: Lanes<Lane<G>>,
     /// For threads that have no lane of their own.
     shared: Lane<G>,
@@ -161,7 +163,7 @@ impl<G: Send> Domain<G> {
             // SeqCst: the lane was made before; pairs with the fence in `advance`. If this fence comes first, that look
             // sees the lane; if that one does, the loads of this stay find nothing that was out of reach then.
             fence(Ordering::SeqCst);
-            // Relaxed: as above.
+            // Relaxed: written by the lane's threads only, after the fence.
             word.known.store(1, Ordering::Relaxed);
         }
         if is_alone {
@@ -297,7 +299,8 @@ impl Drop for Guard<'_> {
         } else {
             let leave = |now| Some(one_less(now));
             let left = guards
-                // Release: as above; pairs with the load in `advance`. Relaxed: another try follows.
+                // Release: the reader's loads come before; pairs with the load in `advance`. Relaxed: another try
+                // follows.
                 .fetch_update(Ordering::Release, Ordering::Relaxed, leave);
             debug_assert!(left.is_ok(), "the update always gives a value");
         }

@@ -44,7 +44,7 @@ pub struct Swept {
 }
 
 impl Hand {
-    /// The hand over part `part` of `parts` parts of a table, which has at least as many buckets.
+    /// The hand over part `part` of `parts` parts of a table, which has at least `parts` buckets.
     #[must_use]
     pub fn new(part: usize, parts: usize) -> Hand {
         Hand {

@@ -7,14 +7,18 @@
 //! alone    under the one lock and nothing else: no guard, no bucket's lock, and what is taken out is dropped at once
 //! ```
 //!
-//! Why nobody is in the table beside a thread that has it alone. A thread that finds the form `shared` looks once more
-//! after it published its guard, and works only if it is still `shared`. A change to `alone` sets `both`, waits for a
-//! grace period, takes the one lock and sets `alone`. If the thread's second look comes first, its guard was published
-//! before the grace period, which waits for it. If the store of `both` comes first, the second look finds it, and the
-//! thread goes to the one lock, under which the form is read again. All of these are SeqCst.
+//! Why no other thread is in the table while a thread has it alone. A thread that finds the form `shared` looks once
+//! more after it published its guard, and works only if it is still `shared`. A change to `alone` sets `both`, waits
+//! for a grace period, takes the one lock and sets `alone`. If the thread's second look comes first, its guard was
+//! published before the grace period, which waits for it. If the store of `both` comes first, the second look finds it,
+//! and the thread takes the one lock, under which the form is read again. All of these are SeqCst.
 //!
 //! A change back to `shared` is made under the one lock, so that no thread has the table alone then. What was done
 //! alone is seen by a thread that finds the form `shared`.
+//!
+//! Memory: while a thread has the table alone, it drops what it takes out at once, because no reader can have reached
+//! it; in the other forms the table's domain drops it (`rcu/domain.rs`). Interleavings:
+//! `under_many_schedules_nothing_is_lost_while_the_form_changes` in `rcu/tests.rs`.
 
 use crate::atomic::{AtomicU32, Ordering};
 use crate::rcu::domain::{Guard, Kept};
@@ -95,7 +99,8 @@ impl<T: Keyed> SwitchedTable<T> {
         }
         let changes = self.whole.lock();
         if *changes == change {
-            // SeqCst: as above; pairs with the loads in `enter_shared`.
+            // SeqCst: after the grace period, so no guard of the old form is left; pairs with the loads in
+            // `enter_shared`.
             self.form.store(ALONE, Ordering::SeqCst);
         }
     }

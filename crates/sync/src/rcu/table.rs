@@ -1,15 +1,19 @@
-//! The table: find without a lock, change under one bucket's, grow beside both.
+//! The table: find without a lock, change under one bucket's, grow while both go on.
 //!
 //! Why a reader finds what is there. An entry is stored before its tag, and the tag is cleared before the entry. A
-//! bucket's entries are added to the next array before the bucket says that they moved, and stay as they were behind
-//! that: a reader that began before continues, and finds what was there when it began. The next array's buckets are
-//! reached through the moved one only, so filling them takes no lock.
+//! bucket's entries are added to the next array before the bucket is marked as moved, and its own lines stay as they
+//! were: a reader that began before the move continues, and finds what was there when it began. The next array's
+//! buckets are reached through the moved one only, so filling them takes no lock.
 //!
-//! Why an entry that goes is used by nobody. A hand marks an entry, waits for every guard that is there then, takes
-//! the bucket's lock and looks whether the mark is still there and the table's count is the only one. A reader that
-//! meets the mark takes it off under the lock before it counts; one that met the entry without the mark had its guard
-//! before. So a count that the hand does not see yet can't be: what leaves the table lives nowhere else, and a
-//! thread that loads it anew has the only one.
+//! Why no thread uses an entry that leaves. A hand marks an entry, waits for every guard that is there then, takes the
+//! bucket's lock and checks that the mark is still there and the table's count is the only one. A reader that meets the
+//! mark removes it under the lock before it counts; a reader that met the entry without the mark had its guard before
+//! the mark. So the hand sees every count: an entry that leaves the table is held by nothing else, and a thread that
+//! loads it anew has the only instance.
+//!
+//! Memory: a removed entry, and an array whose buckets have all moved, are given to the table's [`Domain`], which drops
+//! them after every guard that was there then; a bucket's further lines are freed with their array. Interleavings:
+//! `under_many_schedules_an_entry_has_one_instance_and_loses_nothing` in `rcu/tests.rs`.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::rcu::bucket::{self, Array, Bucket, Link};
@@ -435,9 +439,9 @@ impl<T: Keyed> CountedTable<T> {
         TableStatistics {
             entries: self.len(),
             buckets: self.array(kept).buckets.len() as u64,
-            // Relaxed: statistics, both.
+            // Relaxed: a statistic.
             longest: self.longest.load(Ordering::Relaxed),
-            // Relaxed: as above.
+            // Relaxed: a statistic.
             grown: self.grown.load(Ordering::Relaxed),
             waiting: self.domain.waiting() as u64,
         }

@@ -32,7 +32,7 @@ struct Disk {
     home: Vec<AtomicU64>,
     /// How often each was raised.
     truth: Vec<AtomicU64>,
-    /// Who uses which instance of each.
+    /// The instances of each key that a thread uses.
     used: Mutex<Vec<Vec<usize>>>,
     hand: Mutex<Hand>,
     stale: AtomicU64,
@@ -131,16 +131,16 @@ impl Disk {
 
     fn look(&self, key: u64) {
         self.table.look(key, |cell| {
-            // SeqCst: a test's, three times.
+            // SeqCst: a test's; the reader's three loads and the writers' stores have one order.
             assert_eq!(
                 cell.life.load(Ordering::SeqCst),
                 1,
                 "dropped under a reader"
             );
-            // SeqCst: as above.
+            // SeqCst: a test's; the reader's three loads and the writers' stores have one order.
             cell.value.load(Ordering::SeqCst);
             assert_eq!(cell.key, key);
-            // SeqCst: as above.
+            // SeqCst: a test's; the reader's three loads and the writers' stores have one order.
             assert_eq!(
                 cell.life.load(Ordering::SeqCst),
                 1,

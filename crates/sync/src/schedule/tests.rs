@@ -40,7 +40,7 @@ fn a_lost_update_is_found() {
             workers(2, |_| {
                 // Relaxed: the mistake is the point.
                 let before = count.load(Ordering::Relaxed);
-                // Relaxed: as above.
+                // Relaxed: the mistake is the point.
                 count.store(before + 1, Ordering::Relaxed);
             });
             count.into_inner()

@@ -84,7 +84,7 @@ fn a_hand_that_comes_late_from_the_smaller_table_marks_nothing() {
         table.sweep(&mut hand, 1000, &mut |_| true);
         let_reader_go.send(()).unwrap();
         let found = reader.join().unwrap().unwrap();
-        // Whoever does not find it makes another.
+        // A thread that did not find it would insert another.
         table.locked(67, |bucket| {
             if bucket.get().is_none() {
                 bucket.insert(Arc::new(Entry { key: 67, copy: 2 }));
