@@ -96,7 +96,7 @@ impl FuseDevice {
         Ok(rustix::fs::fcntl_setfl(&self.0, flags)?)
     }
 
-    /// Reads one request into the buffer without waiting; `None` if there is none, or the connection has ended.
+    /// Reads one request into the buffer without waiting; `None` if no request is pending, or the connection has ended.
     pub(crate) fn pending_request<'a>(&self, buf: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         loop {
             match rustix::io::read(&self.0, &mut *buf) {

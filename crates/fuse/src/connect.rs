@@ -37,7 +37,7 @@ pub enum MountError {
     /// The host has no FUSE.
     #[error("{DEVICE} is missing: the kernel has no FUSE, or its module is not loaded")]
     NoFuse,
-    /// The place is no directory.
+    /// The mount point is not a directory.
     #[error("{0} is not a directory")]
     NotDirectory(PathBuf),
     /// A mount is at the directory already, and its server has ended.
@@ -49,7 +49,7 @@ pub enum MountError {
     /// FUSE over io_uring was asked for; this is why it is not available.
     #[error("mounting with io_uring: {0}")]
     NoRing(String),
-    /// There is no helper for users who may not mount.
+    /// The helper for users who may not mount is not installed.
     #[error("only root may mount here, and {PROGRAM} is not installed")]
     NoHelper,
     /// The helper refused, and why.
@@ -490,7 +490,7 @@ impl Unmounter {
         }
     }
 
-    /// Unmounts. Whoever serves the mount then ends.
+    /// Unmounts. The mount's server then ends.
     ///
     /// # Errors
     /// `Busy` while files on it are open; when this user may not, or nothing is mounted.

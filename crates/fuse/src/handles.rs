@@ -1,7 +1,7 @@
-//! What each open file was told of writes that failed behind its back: every handle hears of them once, as in Linux.
+//! Which failed writes each open file was told of: every handle reports each failure once, as in Linux.
 //!
-//! A handle's number says how much it counted as told when it was opened, and whether it writes synchronously; only
-//! those that were told of a failure since are in a table, until they are closed. The table's lock is held for a look.
+//! A handle's number holds the count of failures at its opening, and whether it writes synchronously; only handles that
+//! reported a failure since are in a table, until they are closed. The table's lock is held for a look.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ impl Handles {
         }
     }
 
-    /// A handle that counts so many failures as told, of a file that was opened with `O_SYNC` or `O_DSYNC`, or not.
+    /// A handle whose file had `seen` failures when it was opened, with `O_SYNC` or `O_DSYNC` or without.
     pub(crate) fn open(&self, seen: u32, is_synchronous: bool) -> u64 {
         // Relaxed: each number once; nothing else hangs on it.
         let own = self.next.fetch_add(1, Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl Handles {
         }
     }
 
-    /// A handle was told of so many failures.
+    /// Records that a handle has reported `seen` failures.
     pub(crate) fn set_seen(&self, handle: u64, seen: u32) {
         self.told.lock().insert(handle, seen);
         // Release: pairs with the Acquire loads.

@@ -9,7 +9,10 @@
 //! # Locking
 //!
 //! A change costs its thread one load, unless it is the first since the committing thread looked. That thread sleeps
-//! while nothing changes, and is woken by the first change after that; while changes come it looks every [`QUIET`].
+//! A change costs its thread one load, unless it is the first since the committing thread looked. That thread sleeps
+//! while nothing changes, and is woken by the first change after that; while changes come it looks every [`QUIET`]. The
+//! flags live in [`Idle`], so no memory is reclaimed. Tested with threads:
+//! `a_change_is_committed_when_nothing_follows_it_and_not_before`.
 
 use sync::atomic::{AtomicBool, Ordering};
 use sync::clock::{self, Duration, Instant};
@@ -28,7 +31,7 @@ pub(crate) struct Idle {
     is_asleep: AtomicBool,
     /// The mount has ended. [leaf]
     has_ended: Mutex<bool>,
-    /// A change, or the end.
+    /// Notified of a change and of the end, under `has_ended`.
     event: Condvar,
 }
 

@@ -1,9 +1,11 @@
-//! Which inodes the kernel knows, and how often it was told of each: they are held in the engine once until it forgot
-//! them as often. So there are as many entries as the kernel has inodes of the mount, each of which takes it some 30
-//! times as much memory; it forgets them when it is short of that.
+//! Which inodes the kernel knows, and how many look-ups of each it was answered. The engine holds such an inode once,
+//! until the kernel has forgotten it the same number of times. So there is an entry for each inode of the mount that
+//! the kernel has in memory, which takes the kernel some 30 times the memory; it forgets inodes when it is short of
+//! memory.
 //!
-//! Shards of a map under a lock each ([`Rank::Leaf`]), held for a look. Nothing of this outlives the mount; after a
-//! crash, inodes without names are orphans.
+//! Shards of a map under a lock each ([`Rank::Leaf`]), held for a look. The root has a flag instead of an entry, which
+//! is exchanged without a lock; nothing is reclaimed. Nothing of this outlives the mount; after a crash, inodes without
+//! names are orphans.
 
 use std::collections::HashMap;
 
@@ -26,6 +28,7 @@ struct Known {
 
 /// Counts of look-ups by inode; see the module.
 pub(crate) struct Lookups {
+    /// By inode number. [leaf]
     shards: Vec<CachePadded<Mutex<HashMap<u32, Known>>>>,
     /// Whether the kernel may have the root's attributes, which it never looks up. [atomic: AcqRel]
     has_root: AtomicBool,
@@ -87,7 +90,7 @@ impl Lookups {
         known.is_some_and(|known| std::mem::take(&mut known.has_attributes))
     }
 
-    /// Takes back as many look-ups; whether none is left, so that the inode must be let go.
+    /// Takes back `times` look-ups; returns whether none is left, so that the caller must release the inode.
     pub(crate) fn forget(&self, ino: Ino, times: u64) -> bool {
         let mut known = self.shard(ino).lock();
         let Some(of) = known.get_mut(&ino.0) else {

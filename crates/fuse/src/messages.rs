@@ -73,7 +73,9 @@ struct PollCounts {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Messages {
+    /// [atomic: Relaxed, statistics; each lane written by its thread]
     lanes: Lanes<Counts>,
+    /// [atomic: Relaxed, statistics; written by the sole reader]
     polls: CachePadded<PollCounts>,
 }
 

@@ -141,6 +141,7 @@ fn type_bits(file_type: FileType) -> u16 {
 
 /// The inodes of a server without an image.
 pub(crate) struct Null {
+    /// By inode number. [leaf]
     shards: Vec<CachePadded<Mutex<HashMap<u32, Node>>>>,
     /// The number of the next inode. [atomic: Relaxed]
     next: AtomicU32,

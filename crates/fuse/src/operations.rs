@@ -1,8 +1,9 @@
 //! What a kernel asks of a file system, in lanefs's types: the boundary between the protocol and the image.
 //!
 //! All methods may be called from any number of threads and may block. Inodes are named by their numbers; each that a
-//! method gives out is known to the kernel once more, until [`Operations::forget`] takes that back. The kernel has
-//! checked who may do what, if it was told to; who asks is told where that decides what is done.
+//! method returns is known to the kernel once more, until [`Operations::forget`] takes that back. The kernel has
+//! checked permissions, if the mount asked it to; a method has the caller as a parameter where that decides what is
+//! done.
 
 use std::ops::Range;
 
@@ -16,7 +17,7 @@ use crate::stale::LateReply;
 /// An answer, or the number of an error.
 pub(crate) type Answer<T> = Result<T, Errno>;
 
-/// Who makes something, and with which mode.
+/// The owner and the mode of something that is made.
 #[derive(Clone, Copy)]
 pub(crate) struct New {
     /// Permissions, as they were asked for.
@@ -47,7 +48,7 @@ pub(crate) struct Opening {
     pub(crate) synchronous: bool,
 }
 
-/// Who asks.
+/// The process that sent a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub(crate) uid: u32,

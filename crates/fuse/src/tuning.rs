@@ -12,7 +12,7 @@
 //! | `lanefs.sync` | `all`, or two lines: `fsync only`, why |
 //! | `lanefs.NAME` | the form of one mechanism; setting it switches |
 //!
-//! Only root and who mounted may switch. Takes no lock; nothing of it is on disk.
+//! Only root and the user who mounted may switch. Takes no lock; nothing of it is on disk.
 
 use lanefs::{InodeFs, Stopped, VariantError, Variants};
 use rustix::io::Errno;

@@ -29,7 +29,7 @@ use crate::tuning;
 
 /// Bytes copied at once from file to file.
 const COPY_BYTES: usize = 1 << 20;
-/// The most bytes that one request copies, so that it ends soon; whoever asks goes on.
+/// The most bytes that one request copies, so that it ends soon; the kernel then sends another for the rest.
 const COPY_MOST: u64 = 64 << 20;
 
 /// A mounted image.
@@ -114,7 +114,7 @@ impl MountedImage {
     }
 }
 
-/// Who makes an inode, as the engine has it: held from the start.
+/// The engine's parameters for an inode that is made: it is held from the start.
 fn new_inode(new: New) -> NewInode {
     NewInode {
         mode: new.mode & 0o7777,

@@ -13,7 +13,9 @@
 //! which then answers `EIO`; [`Waiters::end`] reports the panic.
 //!
 //! One lock, the waiters' list, of rank [`Rank::Queue`]: held for a push or a pop and while a thread is started, never
-//! while a waiter works; a thread that takes it holds no other. What a crash leaves: nothing of the waiters is on disk.
+//! while a waiter works; a thread that takes it holds no other. The count of readers that work themselves is a hint
+//! beside it, so no memory is reclaimed without the lock. Tested with threads:
+//! `nothing_is_lost_while_waiters_come_and_go`. What a crash leaves: nothing of the waiters is on disk.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -32,20 +34,21 @@ type Work = Box<dyn FnOnce() + Send>;
 
 /// The waiters of one mount.
 pub(crate) struct Waiters {
-    /// How many readers do work themselves.
+    /// How many readers do work themselves. [atomic: Relaxed, hint]
     direct: CachePadded<Hint<usize>>,
-    /// While `direct` is at this number or above, work is handed over.
+    /// While `direct` is at this number or above, work is handed over. [const]
     direct_most: usize,
-    /// How much work may wait for a waiter while all of them are busy.
+    /// How much work may wait for a waiter while all of them are busy. [const]
     queued_most: usize,
     shared: Arc<Shared>,
 }
 
 struct Shared {
+    /// [queue]
     list: Mutex<List>,
     /// There is work, or the end has come.
     changed: Condvar,
-    /// How long a waiter stays idle.
+    /// How long a waiter stays idle. [const]
     patience: Duration,
 }
 
@@ -154,7 +157,7 @@ impl Drop for Direct<'_> {
 }
 
 impl Shared {
-    /// Hands work to a waiter; returns it if there is none for it and `queued_most` of the work is queued already.
+    /// Hands work to a waiter; returns it if no waiter is free for it and `queued_most` of the work is queued already.
     fn hand_over(self: &Arc<Shared>, work: Work, queued_most: usize) -> Option<Work> {
         let mut list = self.list.lock();
         if list.is_closed {

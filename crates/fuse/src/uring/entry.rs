@@ -3,7 +3,7 @@
 //!
 //! # States
 //!
-//! | state | owner of the buffers | who may give the answer |
+//! | state | owner of the buffers | may give the answer |
 //! |---|---|---|
 //! | submitted | the kernel | no thread |
 //! | `SERVING` | the queue's thread, which serves the request | any thread |
