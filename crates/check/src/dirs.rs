@@ -20,9 +20,9 @@ use crate::work::Stage;
 /// The directory with its place in the tree.
 pub struct Node {
     pub directory: Directory,
-    /// What '..' names; 0 where there is none. [written by its own unit; read by later passes]
+    /// The inode number in '..'; 0 if the directory has no '..'. [written by its own unit; read by later passes]
     pub dotdot: Guarded<u32>,
-    /// The directory whose entry names this one first; 0 while there is none. [read by later passes]
+    /// The directory whose entry names this one first; 0 until such an entry is found. [read by later passes]
     pub parent: Guarded<u32>,
 }
 

@@ -163,7 +163,7 @@ impl Sink for FileMap<'_> {
         }
         self.clusters += 1;
         let is_free = self.claim(block, 1);
-        // A map block is entered once, whoever points to it: what it maps is claimed already.
+        // A map block is entered once, even if several inodes point to it: what it maps is claimed already.
         self.is_partial |= !is_free;
         is_free
     }

@@ -39,12 +39,12 @@ pub struct Options<'a> {
     pub trace: Option<&'a (dyn Fn(PassSpan) + Sync)>,
 }
 
-/// Why there is no verdict.
+/// Why a check ended without a verdict.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Error {
     /// The superblock can't be read.
     Unreadable,
-    /// The file system has what this checker does not know.
+    /// The file system uses a feature that this checker does not know.
     Unsupported(Unsupported),
     /// The caller could not replay the journal.
     Replay(String),

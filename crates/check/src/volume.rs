@@ -12,7 +12,7 @@ use crate::shared::Shared;
 use crate::table::InodeTable;
 use crate::work::Crew;
 
-/// A group's descriptor, and whether its checksum is right (true where there is none).
+/// A group's descriptor, and whether its checksum is right (true without checksums).
 #[derive(Clone, Copy)]
 pub struct GroupFacts {
     pub desc: GroupDesc,

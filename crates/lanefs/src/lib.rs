@@ -33,7 +33,7 @@
 //!
 //! Every change of names and attributes takes effect as a whole. [`Fs::sync`], [`File::sync_all`] and [`Fs::close`],
 //! which also leaves the image clean, make it durable: after a crash the image has all changes up to some moment, which
-//! is no earlier than the last sync. A long write to a [`File`] may then be there in part, as a prefix; [`Fs::write`]
+//! is not earlier than the last sync. A long write to a [`File`] may then be there in part, as a prefix; [`Fs::write`]
 //! and [`Fs::copy_in`] of a file take effect as a whole or not at all. [`Fs::atomically`] makes many changes one.
 //!
 //! The drop of the last clone, file and directory of an [`Fs`] closes it too, but returns no error: the feature

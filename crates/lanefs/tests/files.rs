@@ -243,7 +243,7 @@ fn a_name_that_is_replaced_leads_somewhere_at_every_moment() {
             fs.write("/d/other", "same").unwrap();
             fs.rename("/d/other", "/d/name").unwrap();
         }
-        // Relaxed: as above.
+        // Relaxed: a flag to end the test.
         is_done.store(true, Ordering::Relaxed);
     });
     fs.close().unwrap();
@@ -289,7 +289,7 @@ fn a_change_by_path_hits_what_the_path_leads_to() {
             assert_eq!(mode & 0o777, 0o600);
             fs.remove_file("/secret").unwrap();
         }
-        // Relaxed: as above.
+        // Relaxed: a flag to end the test.
         is_done.store(true, Ordering::Relaxed);
     });
     fs.close().unwrap();

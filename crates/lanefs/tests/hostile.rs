@@ -14,7 +14,7 @@ const MUTANTS: u64 = 10;
 const STEPS: usize = 50_000;
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Takes so many bytes, and then fails: a hostile file may claim any size.
+/// Takes this number of bytes, and then fails: a hostile file may claim any size.
 struct Limited(usize);
 
 impl Write for Limited {
@@ -44,7 +44,7 @@ fn read(image: PatchedBytes, extracted: bool) {
     }
     let options = extract::Options::default();
     let mut sink = Limited(64 << 20);
-    // A full sink is no finding.
+    // The error of a full sink is expected.
     let _ = extract::to_tar(&fs, Ino::ROOT, b"root", &mut sink, &options);
     if extracted {
         let folder = tempfile::tempdir().expect("a folder");

@@ -217,7 +217,7 @@ impl IndexBlock<'_> {
     /// The hash at which entry `i` begins, with the continuation bit; 0 for the first.
     ///
     /// # Panics
-    /// When there is no such entry.
+    /// If the entry does not exist.
     #[must_use]
     pub fn hash(&self, i: usize) -> u32 {
         if i == 0 {
@@ -230,7 +230,7 @@ impl IndexBlock<'_> {
     /// Whether entry `i` continues the one before it, which ends in the same hash.
     ///
     /// # Panics
-    /// When there is no such entry.
+    /// If the entry does not exist.
     #[must_use]
     pub fn continues(&self, i: usize) -> bool {
         self.hash(i) & 1 != 0
@@ -239,7 +239,7 @@ impl IndexBlock<'_> {
     /// The directory block that entry `i` leads to.
     ///
     /// # Panics
-    /// When there is no such entry.
+    /// If the entry does not exist.
     #[must_use]
     pub fn block(&self, i: usize) -> LBlock {
         LBlock(self.entries[i].block.get() & BLOCK_MASK)
@@ -390,7 +390,7 @@ pub fn seal(block: &mut [u8], kind: Kind, seed: u32) {
 /// Checks an index block's checksum.
 ///
 /// # Errors
-/// [`Site::HtreeChecksum`] when it is another, or there is no room for one.
+/// [`Site::HtreeChecksum`] if the checksum is another, or the block has no room for one.
 pub fn verify_checksum(block: &[u8], kind: Kind, seed: u32) -> Result<(), Corrupt> {
     match checksum(block, kind, seed) {
         Some((at, sum)) if block[at..at + 4] == sum.to_le_bytes() => Ok(()),

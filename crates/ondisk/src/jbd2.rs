@@ -166,7 +166,7 @@ impl LogFormat {
         self.block_size.bytes() - tail
     }
 
-    /// Whether a descriptor or revoke block has the checksum its tail says; `true` where there is no tail.
+    /// Whether a descriptor or revoke block has the checksum that its tail records; `true` for a journal without tails.
     /// Also `false` for a slice that is not one block.
     #[must_use]
     pub fn verify_tail(&self, block: &[u8]) -> bool {
@@ -192,7 +192,7 @@ impl LogFormat {
         csum::crc32c(csum::crc32c(self.csum_seed, body), &[0; 4])
     }
 
-    /// The checksum of a data block's copy in the log, as its tag holds it (0 where there is none).
+    /// The checksum of a data block's copy in the log, as its tag holds it; 0 in a journal without such checksums.
     #[must_use]
     pub fn data_checksum(&self, tid: Tid, copy: &[u8]) -> u32 {
         let whole = || csum::crc32c(csum::crc32c(self.csum_seed, &tid.0.to_be_bytes()), copy);

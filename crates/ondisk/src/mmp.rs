@@ -1,5 +1,5 @@
-//! The block of multi-mount protection: a sequence number that who has the file system mounted keeps changing, so that
-//! another host can see that it is in use. Pure functions over its 1024 bytes.
+//! The block of multi-mount protection: a sequence number that the host with the file system mounted keeps changing, so
+//! that another host can see that it is in use. Pure functions over its 1024 bytes.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -149,7 +149,8 @@ pub fn split_name(name: &[u8]) -> Option<(u8, &[u8])> {
     })
 }
 
-/// Whether this is a prefix that needs a name behind it, and has none. `system.` is no prefix for who asks Linux.
+/// Whether this is a prefix that needs a name after it, and has none. Linux's system calls do not treat `system.` as
+/// such a prefix.
 #[must_use]
 pub fn is_bare_prefix(name: &[u8]) -> bool {
     PREFIXES.iter().any(|(index, prefix)| {

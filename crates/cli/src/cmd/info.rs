@@ -1,5 +1,5 @@
-//! `lanefs info`: what a file system is, how full, in which state, and who can use it. Counts come from the group
-//! descriptors, not from the superblock, whose own are only right after a clean unmount.
+//! `lanefs info`: what a file system is, how full, in which state, and which systems can use it. Counts are read from
+//! the group descriptors, because those of the superblock are only right after a clean unmount.
 
 use std::io::Write;
 use std::path::PathBuf;

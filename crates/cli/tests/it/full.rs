@@ -221,7 +221,7 @@ fn stream(image: &Path, bytes: usize, spool: &Path) -> Output {
     let mut input = child.stdin.take().unwrap();
     let data = vec![7; 1 << 20];
     for _ in 0..bytes >> 20 {
-        // Whoever fails early reads no more.
+        // A command that fails early reads no more.
         if std::io::Write::write_all(&mut input, &data).is_err() {
             break;
         }

@@ -13,7 +13,7 @@ use sync::clock::{self, Duration};
 const MEMORY_KIB: u64 = (256 + 32) << 10;
 /// How long no command may be silent.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Who is still writing then is asked to stop: a file may say that it has 16 TiB of zeros.
+/// A command that is still writing after this time is stopped: a file may claim to have 16 TiB of zeros.
 const ENOUGH: Duration = Duration::from_secs(15);
 
 /// The commands; `IMAGE` and `DEST` stand for paths.
@@ -92,7 +92,7 @@ fn run(command: &str, image: &Path, folder: &Path) -> Result<Cost, String> {
             break;
         }
     }
-    // Whoever still writes gets EPIPE, and ends.
+    // A command that still writes gets EPIPE, and ends.
     drop(stdout);
     let status = child.wait().map_err(|error| error.to_string())?;
     cost.silence = cost.silence.max(last.elapsed());

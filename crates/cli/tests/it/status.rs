@@ -367,7 +367,7 @@ fn of_two_entries_with_one_name_the_first_is_extracted_and_the_other_is_reported
     assert_eq!(listed.matches("marker-one").count(), 1, "{listed}");
 }
 
-/// Who forgot the journal's device hears which option names it.
+/// The error for a missing journal device names the option that gives it.
 #[test]
 fn a_missing_external_journal_is_asked_for() {
     if !testkit::have("mke2fs") {

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use crate::served::{Served, can_mount, image};
 
-/// Direct writes through io_submit(2), for which there is no safe function, beside threads that read the file. After
-/// each write a buffered read must show it. Some writes extend the file, some change its middle.
+/// Direct writes through io_submit(2), which has no safe wrapper, while threads read the file. After each write a
+/// buffered read must show it. Some writes extend the file, some change its middle.
 const WRITES: &str = "
 import ctypes, mmap, os, struct, sys, threading
 path, rounds = sys.argv[1], 600

@@ -1,5 +1,5 @@
 //! Handles of files (name_to_handle_at, as an NFS server makes them): they mean the same file on a later mount, and
-//! nothing once it is deleted, whoever has its number then.
+//! nothing once it is deleted, even if another file has its number then.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::served::{Served, can_mount, image};
 
-/// The system calls, for which there is no safe function: prints a file's handle, or what is read through one.
+/// The system calls, which have no safe wrapper: prints a file's handle, or what is read through one.
 const SCRIPT: &str = "
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)

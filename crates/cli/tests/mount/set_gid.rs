@@ -1,4 +1,4 @@
-//! Who loses set-user-ID and set-group-ID by a change of a file, on a mount and on the kernel's ext4.
+//! Which changes of a file clear set-user-ID and set-group-ID, on a mount and on the kernel's ext4.
 
 use std::collections::BTreeSet;
 use std::fs;

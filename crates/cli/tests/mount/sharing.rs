@@ -1,5 +1,5 @@
-//! Who may have an image at the same time, what can't be written to, and what umount says of an image that is not
-//! clean.
+//! Which processes may use an image at the same time, what can't be written to, and what umount reports of an image
+//! that is not clean.
 
 use std::fs;
 use std::path::Path;
@@ -317,7 +317,7 @@ fn umount_fails_where_the_image_could_not_be_written_home() {
         );
         drop(served);
         fs::remove_file(small.join("filler")).unwrap();
-        // What was committed is there for who has the room.
+        // What was committed can be read from a copy with more room.
         let copy = image.with_file_name("b.img");
         fs::rename(&image, &copy).unwrap();
         let output = testkit::e2fsck_with(&["-fy"], &copy);

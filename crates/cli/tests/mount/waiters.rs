@@ -11,11 +11,11 @@ use rustix::mount::UnmountFlags;
 
 use crate::served::{Served, can_mount, image};
 
-/// Who sync, four times as many as answer.
+/// Threads that sync: four times the threads that answer.
 const WRITERS: usize = 16;
 const OPTIONS: &str = "threads=4,commit=300";
 const BLOCK: usize = 4096;
-/// How many threads a server may have that nobody asks anything: those that answer, and a few of the engine's.
+/// The most threads of a server without requests: those that answer, and a few of the engine's.
 const FEW: usize = 12;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Until a mount is taken away.
@@ -109,7 +109,7 @@ fn sixteen_that_sync_at_once_find_all_of_it_on_a_mount_with_four_threads() {
         assert_eq!(promised, [100; WRITERS]);
         check(served.path(), &promised);
         if options.is_empty() {
-            // Who waited for the disk has nothing to do any more, and ends.
+            // The threads that waited for the disk have nothing to do any more, and end.
             let begin = Instant::now();
             while threads_of(served.process()) > FEW {
                 assert!(begin.elapsed() < PATIENCE);

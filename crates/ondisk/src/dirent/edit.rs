@@ -19,7 +19,7 @@ pub struct RecordRoom {
     len: usize,
 }
 
-/// The first place where a record for `name` fits in the block; `None` if there is none.
+/// The first place where a record for `name` fits in the block; `None` if it does not fit.
 ///
 /// # Errors
 /// When a record before that place is broken.
