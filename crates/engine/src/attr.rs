@@ -29,7 +29,8 @@ impl From<Timestamp> for SetTime {
     }
 }
 
-/// What to change of an inode; `None` leaves as it is. Whoever asks has checked that it may; flags are heeded.
+/// What to change of an inode; a field that is `None` stays as it is. The caller has checked the permissions; flags are
+/// heeded.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SetAttributes {
     /// Permission bits, setuid, setgid, sticky: within 0o7777. An access ACL follows.
@@ -236,7 +237,7 @@ fn is_stale(inode: &Inode, writing: &Writing, now: Timestamp) -> bool {
 /// The inode's contents were read: its access time follows where the mount's policy says so. What fails here fails
 /// nobody's read.
 pub(crate) fn accessed(mounted: &LiveFs, ino: Ino) {
-    // The journal tells whoever changes something next.
+    // If the journal is aborted, the next change reports it.
     let _ = note_access(mounted, ino);
 }
 

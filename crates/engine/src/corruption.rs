@@ -29,11 +29,11 @@ impl LiveFs {
             OnError::Continue => {}
             OnError::ReadOnly => {
                 writing.errors.set_read_only(corrupt);
-                // A failure is the journal's, which says so to everyone.
+                // If the commit fails, the journal is aborted, and every later change reports it.
                 let _ = self.sync_all();
             }
             OnError::Abort => {
-                // As above.
+                // If the commit fails, the journal is aborted already.
                 let _ = self.sync_all();
                 writing.journal.abort(&corrupt.to_string());
             }

@@ -6,11 +6,11 @@
 //! inline:  entries within the inode, behind the parent's number
 //! ```
 //!
-//! A name is looked up as the kernel does it: through the index where there is one; from block to block where there
-//! is none or it makes no sense, or where names are compared without case and the index (perhaps made under other
-//! rules) does not know the name. A block is verified when it is first read, and every record before it is used. The
-//! blocks that a lookup or a listing visits are no more than the directory has, and that is no more than the file
-//! system has.
+//! A name is looked up as the kernel does it: through the index if the directory has one. It is looked up block by
+//! block if the directory has no index, if the index is broken, or if names are compared without case and the index
+//! (perhaps made under other rules) does not have the name. A block is verified when it is first read, and every record
+//! before it is used. A lookup or a listing visits at most the blocks of the directory, which are at most those of the
+//! file system.
 //!
 //! In encrypted directories names are shown in the form that [`encoded`] describes, and are looked up in it.
 

@@ -1,10 +1,9 @@
 //! The gate that every change of the file system passes: while it is closed none is under way, metadata or data.
 //!
-//! Each thread counts its changes in a word of its own; who closes the gate says so, fences, and waits until all words
-//! are 0. The argument why an exchange on the one side and a fence on the other are enough is that of the journal's
-//! epochs: either the closer sees the count, or the change sees that the gate is closed, takes its count back and waits
-//! ([`Rank::Freeze`], the outermost lock of the file system: nothing is held there). A thread within a change may begin
-//! another one.
+//! Each thread counts its changes in a word of its own. The closer sets `is_closed`, fences, and waits until all words
+//! are 0. An exchange on the one side and a fence on the other are enough, as in the journal's epochs: either the
+//! closer sees the count, or the change sees that the gate is closed, takes its count back and waits ([`Rank::Freeze`],
+//! the outermost lock of the file system: no other lock is held there). A thread within a change may begin another one.
 //!
 //! Freezing and thawing take time, and happen one after the other: a thread that comes while another closes or opens
 //! the gate waits until that is over ([`State::Turning`]). So does a thread that takes the last free space, and must be
@@ -69,7 +68,7 @@ pub(crate) struct Alone<'a> {
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        // First: who opens the gate is in no change.
+        // First: the thread that opens the gate must not be in a change.
         self.change = None;
         self.gate.open();
     }
@@ -156,8 +155,8 @@ impl Gate {
         true
     }
 
-    /// Closes the gate and waits until no change is under way; false if it was closed already. Who closed it says
-    /// when all that belongs to that is done ([`Gate::shut`]), or opens it again.
+    /// Closes the gate and waits until no change is under way; false if it was closed already. The caller then does
+    /// what belongs to closing and calls [`Gate::shut`], or opens the gate again.
     pub(crate) fn close(&self) -> bool {
         if !self.turn(State::Closed) {
             return false;
@@ -258,7 +257,7 @@ mod tests {
                         // Relaxed: the gate orders it.
                         under_way.fetch_add(1, Ordering::Relaxed);
                         sync::thread::yield_now();
-                        // Relaxed: as above.
+                        // Relaxed: the gate orders it.
                         under_way.fetch_sub(1, Ordering::Relaxed);
                     }
                 });
@@ -314,17 +313,17 @@ mod tests {
                         // Relaxed: the gate orders it; here and below.
                         under_way.fetch_add(1, Ordering::Relaxed);
                         sync::thread::yield_now();
-                        // Relaxed: as above.
+                        // Relaxed: the gate orders it.
                         under_way.fetch_sub(1, Ordering::Relaxed);
                         drop(change);
                         if (turn + thread) % 3 == 0 {
                             let _alone = gate.enter_alone().unwrap();
                             // It may do what is a change in itself.
                             let _within = gate.try_enter().unwrap();
-                            // Relaxed: as above.
+                            // Relaxed: the gate orders it.
                             assert_eq!(under_way.fetch_add(1, Ordering::Relaxed), 0);
                             sync::thread::yield_now();
-                            // Relaxed: as above.
+                            // Relaxed: the gate orders it.
                             assert_eq!(under_way.fetch_sub(1, Ordering::Relaxed), 1);
                         }
                     }

@@ -114,9 +114,10 @@ impl InodeFs {
         })
     }
 
-    /// Does what changes the file system, with nothing held: while it is frozen nothing begins, and nothing once its
-    /// journal is aborted; where there is no space, all that can be free is made free first, and in the end no other
-    /// change is under way; corruption goes on record.
+    /// Runs an operation that changes the file system. The caller holds nothing. The operation waits while the file
+    /// system is frozen, and fails once the journal is aborted. If it finds no space, it is tried again after all
+    /// blocks that can be freed were freed, the last time with no other change under way. Corruption that it finds is
+    /// recorded.
     fn change<T>(
         &self,
         mut operation: impl FnMut(&LiveFs) -> Result<T, Error>,

@@ -1,10 +1,10 @@
 //! fsync and fdatasync: what must become durable for one inode, and nothing more.
 //!
-//! Whatever changes a file's map, size or attributes changes the inode in the same step, so its stamps say which epoch
+//! A step that changes a file's map, size or attributes changes the inode too, so the inode's stamps record which epoch
 //! must be durable: the last that changed it at all (fsync), or the last that changed what it takes to read its data
-//! (fdatasync: not times, owner or permissions). Data written to blocks that were the file's before are in no epoch: if
-//! no flush that began after them has ended ([`LiveInode::overwritten`]), the device is flushed, without a commit: with
-//! the log's next step where one is worth waiting for.
+//! (fdatasync: not times, owner or permissions). Data written to blocks that the file had before belong to no epoch. If
+//! no flush that began after them has ended ([`LiveInode::overwritten`]), the device is flushed without a commit, or
+//! with the log's next step if one is worth waiting for.
 //!
 //! Where the journal has an area for fast commits, the inode is logged there with what belongs to it ([`logged`]); what
 //! can't be, or not now, is committed in full. Of an inode without names only the data are flushed, because after a
@@ -13,7 +13,7 @@
 //! What is synchronous by a flag of its own, or by the mount's options, ends with an fsync of itself
 //! ([`LiveFs::settle`]).
 //!
-//! Takes no lock while it waits, and shares commits and flushes with whoever waits at the same time.
+//! Takes no lock while it waits, and shares commits and flushes with the threads that wait at the same time.
 
 use ondisk::{Flags, Ino};
 use sync::Arc;
@@ -49,7 +49,7 @@ pub(crate) fn fsync(
     seen: Option<&mut u32>,
 ) -> Result<(), Error> {
     let journal = &mounted.writing().journal;
-    // Who asks after an abort is told, even if the inode was durable before.
+    // After an abort every caller gets the error, even if the inode was durable before.
     journal.check()?;
     mounted.load_used(ino)?;
     let inode: Arc<LiveInode> = mounted.get(ino)?;

@@ -1,14 +1,13 @@
 //! Block groups: where their tables lie, and on a volume that is written to their bitmaps in memory.
 //!
 //! A group's bitmaps in memory ([`Bits`] of blocks, under the group's lock, [`Rank::Group`]; [`InodeBits`] of inodes,
-//! atomic words under no lock) say what can't be had: what is in use, what someone took and has not applied, and what
-//! was freed by an epoch that is not durable yet. The bitmaps on disk belong to the committer alone ([`fold`]): it
-//! applies what handles put on the epoch's lists, all sets, then all clears. A run or number freed by an epoch enters
-//! the memory again in [`Groups::committed`]. The journal calls it when the epoch is durable; the blocks are
-//! discarded on the device before they enter the memory (`sb/discard.rs`). If the commit fails, the journal is aborted
-//! and never calls it, so what the epoch freed is not given out again in this mount. A thread that frees announces that
-//! while preparing ([`Bits::leave`], [`crate::ialloc::claim`]): what is free already, or being freed by another, is
-//! refused there.
+//! atomic words under no lock) hold what is not *available*: what is in use, what a thread took and has not applied,
+//! and what was freed by an epoch that is not durable yet. The bitmaps on disk belong to the committer alone
+//! ([`fold`]): it applies what handles put on the epoch's lists, all sets, then all clears. A run or number freed by an
+//! epoch becomes available in [`Groups::committed`]. The journal calls it when the epoch is durable; the blocks are
+//! discarded on the device before that (`sb/discard.rs`). If the commit fails, the journal is aborted and never calls
+//! it, so what the epoch freed is not given out again in this mount. A thread that frees announces that while preparing
+//! ([`Bits::leave`], [`crate::ialloc::claim`]): what is free already, or being freed by another, is refused there.
 //!
 //! No I/O under a group's lock: bitmaps are read before it is taken. What a crash leaves: bitmaps, descriptors and
 //! superblock as they were at the end of a committed epoch, in one transaction with what uses the blocks.
@@ -288,7 +287,7 @@ impl Groups {
         }
     }
 
-    /// A freed run can be had again.
+    /// Makes a freed run available again.
     pub(crate) fn leave(&self, geometry: &Geometry, run: GroupRun) {
         if let Some((group, first)) = geometry.bit_of_block(run.start) {
             let freed = first..first + run.len;

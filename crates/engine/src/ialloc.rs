@@ -52,7 +52,7 @@ pub(crate) struct Neighbours {
     pub(crate) numbers: Vec<Ino>,
     /// About how many names the directory has, `.` and `..` not counted.
     pub(crate) names: u32,
-    /// It has hardly more, where that is known: who counts names that are made does not see them go.
+    /// The directory has hardly more names, if that is known: removed names are not subtracted.
     pub(crate) most: Option<u32>,
     /// How often names had changed, if these are all the names that the directory had then.
     pub(crate) all_at: Option<u64>,
@@ -104,7 +104,7 @@ impl Taken {
 
 /// How a number is found.
 trait Source {
-    /// Takes a number; nothing if there is none but perhaps in windows.
+    /// Takes a number; `None` if only windows may still have one.
     fn take(&self, place: Place<'_>, wanted: &InodeRequest<'_>) -> Result<Option<Taken>, Error>;
 }
 
@@ -143,7 +143,7 @@ impl Ialloc {
     /// Takes a number for a new inode. Called while preparing, without a handle.
     ///
     /// # Errors
-    /// `NoSpace` when no number can be had now; `Corrupt`, `Io` from reading bitmaps.
+    /// `NoSpace` if no number is available now; `Corrupt`, `Io` from reading bitmaps.
     pub(crate) fn take<'a>(
         &self,
         volume: &'a OpenVolume,
@@ -209,8 +209,8 @@ impl<'a> InodeNumber<'a> {
         self.ino.expect("a number that was not applied")
     }
 
-    /// The number can't be a new inode's, whatever its bitmap says: nobody is offered it again as long as the file
-    /// system is open, and it does not count as one that can be had. On disk it stays as it is.
+    /// Excludes a number that can't be a new inode's although its bit is clear: it is not offered again as long as the
+    /// file system is open, and does not count as available. On disk it stays as it is.
     pub(crate) fn leave_out(mut self) {
         self.ino = None;
         if self.is_counted {
@@ -255,7 +255,7 @@ fn use_blocks(handle: &Handle<'_>, group: Group) {
     handle.use_blocks_for(u64::from(group.0) << 2 | 1, BLOCKS_AN_INODE);
 }
 
-/// Takes a certain number, if it can be had. Called while preparing, without a handle.
+/// Takes a certain number, if it is available. Called while preparing, without a handle.
 ///
 /// # Errors
 /// `NotFound` for a number that no inode has; `Corrupt`, `Io` from reading bitmaps.
@@ -326,7 +326,7 @@ pub(crate) fn claim<'a>(
 }
 
 impl FreeingNumber<'_> {
-    /// Frees the number in the handle's epoch: it can be had again when that is durable. Uses [`BLOCKS_AN_INODE`] of
+    /// Frees the number in the handle's epoch: it is available again when that is durable. Uses [`BLOCKS_AN_INODE`] of
     /// the handle's blocks.
     pub(crate) fn apply(mut self, handle: &Handle<'_>, is_directory: bool) {
         self.before = None;

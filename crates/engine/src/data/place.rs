@@ -22,7 +22,7 @@ mod plain;
 
 /// Runs of blocks that one step takes at most.
 const STEP_RUNS: usize = 8;
-/// Files up to so many blocks are small: as `mb_stream_req` in Linux.
+/// Files of at most this number of blocks are small: as `mb_stream_req` in Linux.
 const SMALL: u64 = 16;
 /// Block groups of a flexible group from which on the first is left to directories, as in Linux.
 const FLEX_GROUPS: u32 = 4;

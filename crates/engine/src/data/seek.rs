@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::extent::{Mapping, Mappings};
 use crate::icache::MountedFs;
 
-/// The first byte at or behind `offset` that is data, or in a hole if `hole`; the end of the file is a hole. `None` at
-/// or beyond the end, and where there is no more data.
+/// The first byte at or after `offset` that is data, or in a hole if `hole`; the end of the file is a hole. `None` at
+/// or after the end, and if no data follow.
 pub(crate) fn seek(
     mounted: &MountedFs,
     ino: Ino,

@@ -1,8 +1,8 @@
 //! Changing a file's size, and taking its blocks away.
 //!
-//! A file shrinks in one step where its blocks can be freed in one; else the first step sets the size and puts the
-//! inode among the orphans, and the last one takes it out: whoever opens the image after a cut in between goes on
-//! ([`finish_truncate`]). Zeros behind the new end are written to the last block before the step that changes the size.
+//! A file shrinks in one step if its blocks can be freed in one. Otherwise the first step sets the size and puts the
+//! inode among the orphans, and the last one takes it out: the next mount after a cut in between continues
+//! ([`finish_truncate`]). Zeros after the new end are written to the last block before the step that changes the size.
 
 use ondisk::{Flags, Ino};
 

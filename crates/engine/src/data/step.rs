@@ -45,7 +45,7 @@ impl<'a> Changing<'a> {
         ExtentDraft::new(self.mounted, self.locked)
     }
 
-    /// As [`Changing::draft`], for who has the inode as it is now.
+    /// Does what [`Changing::draft`] does, for a caller that has loaded the inode already.
     pub(super) fn draft_of(&self, inode: &LoadedInode) -> Result<ExtentDraft<'a>, Error> {
         ExtentDraft::of(self.mounted, self.locked, inode)
     }
@@ -202,7 +202,7 @@ pub(super) fn run_at(
     }))
 }
 
-/// Refuses what is no regular file, or one whose data can't be changed.
+/// Refuses an inode that is not a regular file, or whose data can't be changed.
 pub(super) fn check_regular(inode: &LoadedInode) -> Result<(), Error> {
     match inode.file_type() {
         Some(FileType::Regular) => (),

@@ -128,8 +128,8 @@ struct Step {
     times: Option<(Timestamp, Timestamp)>,
 }
 
-/// Whether a write in place leaves the times as they are: they are of this tick, and nobody has looked at them since a
-/// write set them. So whoever looks before a write and after it sees other times.
+/// Whether a write in place leaves the times as they are: they are of this tick, and no thread has read them since a
+/// write set them. So a thread that reads the times before a write and after it sees different times.
 fn may_keep(live: &LiveInode, times: (Timestamp, Timestamp), now: Timestamp) -> bool {
     let is_recent = |time: Timestamp| {
         let seconds = now.seconds.wrapping_sub(time.seconds);
@@ -256,7 +256,7 @@ fn overwrite(
             .cache()
             .device()
             .write_at(device + (at - start), part)?;
-        // Who writes there next relies on both times being one; mostly a write set them last.
+        // The next write there relies on both times being equal; usually a write set them last.
         *place = (inode.mtime() == inode.ctime()).then(|| InPlace {
             start,
             end: file_bytes.min(run.end() << size.bits()),
@@ -352,8 +352,8 @@ pub(super) fn fill_hole<'a>(
     }
 }
 
-/// Makes unwritten blocks written in a draft; gives the block up to which that is done. Where the map would need a
-/// block to tell them from their neighbours, and none can be had, the neighbours become zeros on the device.
+/// Makes unwritten blocks written in a draft; returns the block up to which that is done. If the map would need a block
+/// to tell them from their neighbours, and no block is free, the neighbours become zeros on the device.
 fn convert<'a>(file: Changing<'a>, run: &Mapping) -> Result<(ExtentDraft<'a>, u64), Error> {
     let mut draft = file.draft()?;
     match draft.convert(run.logical..run.end(), false) {

@@ -1,11 +1,11 @@
 //! Changing a directory's names: prepared on copies of its blocks, applied by putting the copies in their place.
 //!
-//! A [`DirDraft`] belongs to whoever holds the directory's lock exclusively. Every change is made on the draft's own
-//! copies and seen by its next searches, so that several changes of one directory (a rename within it) need no
-//! special care. New blocks are taken out of the free space, changed blocks are pinned; dropping the draft gives
-//! everything back. [`DirDraft::finish`] tells what it costs, and [`PreparedNames::apply`] can't fail.
+//! A [`DirDraft`] belongs to the thread that holds the directory's lock exclusively. Every change is made on the
+//! draft's own copies and seen by its next searches, so that several changes of one directory (a rename within it) need
+//! no special care. New blocks are taken out of the free space, changed blocks are pinned; dropping the draft gives
+//! everything back. [`DirDraft::finish`] returns what it costs, and [`PreparedNames::apply`] can't fail.
 //!
-//! What a cut leaves: all of the changes or none, for they are applied under one handle.
+//! What a cut leaves: all of the changes or none, because they are applied under one handle.
 
 use std::collections::BTreeMap;
 
@@ -154,7 +154,7 @@ impl<'a> DirDraft<'a> {
         if self.directory.is_indexed() {
             return index::add(self, name, ino, file_type);
         }
-        // An index that this file system has no feature for is no index after a change.
+        // A directory on a file system without the feature has no index after a change.
         self.flags = self.flags.without(Flags::INDEX);
         // No more blocks than the file system has.
         for number in 0..self.directory.blocks as u32 {
@@ -266,7 +266,7 @@ impl<'a> DirDraft<'a> {
         })
     }
 
-    /// Changes the draft's copy of a block, which is made and pinned if there is none yet.
+    /// Changes the draft's copy of a block, which is made and pinned on the first change.
     pub(super) fn edit(
         &mut self,
         number: LBlock,

@@ -1,10 +1,10 @@
 //! Listing a directory that changes meanwhile: batch after batch, each under the directory's shared lock and from its
 //! blocks as they are then.
 //!
-//! Where names may move (into an index, and when leaves are split), the order is that of their hashes, and a cookie
-//! is a hash; a batch is a leaf. Elsewhere names stay where they are, a cookie is a place, and a batch is a block.
-//! Either way a name that is there all the time is given once. No lock is held between two batches; a batch keeps its
-//! blocks as they were, and who changes one meanwhile changes a copy.
+//! Where names may move (into an index, and when leaves are split), the order is that of their hashes, and a cookie is
+//! a hash; a batch is a leaf. Elsewhere names stay in their place, a cookie is a place, and a batch is a block. Either
+//! way a name that is there all the time is returned once. No lock is held between two batches. A batch keeps its
+//! blocks as they were; a writer that changes one meanwhile changes a copy.
 
 use buffer::Block;
 use ondisk::dirent::{self, DirRecord};

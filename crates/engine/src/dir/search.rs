@@ -55,7 +55,7 @@ fn look(volume: &OpenVolume, inode: LoadedInode, name: &[u8]) -> Result<Looked, 
         return Ok(Looked::only(Some(directory.inode.ino())));
     }
     let wanted = match Name::new(&directory, name) {
-        // What can't be a name is refused by who adds it.
+        // A string that can't be a name is refused when it is added.
         Err(Error::NotFound) => return Ok(Looked::default()),
         wanted => wanted?,
     };
@@ -117,11 +117,11 @@ pub(crate) fn glance(
     }
 }
 
-/// What a name stood for, looked up without a lock, for whoever looks again with it.
+/// What a name stood for, looked up without a lock, for a caller that looks again under the lock.
 pub(crate) struct NameHint {
-    /// The directory. That it is held here keeps its versions apart from those of an instance loaded later.
+    /// The directory. The reference keeps the versions apart from those of an instance loaded later.
     directory: Arc<LiveInode>,
-    /// The version of its names at which it was seen, if nobody changed them meanwhile.
+    /// The version of its names at which it was seen; `None` if the names changed meanwhile.
     version: Option<u64>,
     looked: Looked,
 }
@@ -147,7 +147,8 @@ impl NameHint {
         self.looked.leaf
     }
 
-    /// What is still so in a directory whose lock the caller has: the record of the name, or that there is none.
+    /// What is still true in a directory whose lock the caller has: the place of the name's record, or that the name
+    /// does not exist. `None` if the directory changed.
     pub(super) fn place(&self, locked: &Exclusive<'_>) -> Option<Option<FoundRecord>> {
         let is_record = self.looked.ino.is_some() == self.looked.place.is_some();
         (is_record && self.holds(locked)).then_some(self.looked.place)
@@ -164,7 +165,7 @@ impl NameHint {
     }
 }
 
-/// As [`lookup_in`], on a file system that is written to; that a name is not there is no error.
+/// Looks a name up on a file system that is written to; a missing name is not an error.
 pub(crate) fn see(mounted: &MountedFs, ino: Ino, name: &[u8]) -> Result<NameHint, Error> {
     let directory = mounted.get(ino)?;
     see_in(mounted, directory, name)
@@ -437,8 +438,8 @@ impl Directory<'_> {
         }
     }
 
-    /// Goes down the index to the first leaf for a name with the hash that `hash` gives; `None` if the index makes no
-    /// sense, or there is no hash.
+    /// Descends the index to the first leaf for a name with the hash that `hash` returns; `None` if the index is
+    /// broken, or `hash` returns `None`.
     pub(super) fn descend(
         &self,
         hash: impl FnOnce(HashVersion, &[u32; 4]) -> Option<u32>,

@@ -97,7 +97,7 @@ impl ialloc::SlotHints for NameSlot<'_> {
     }
 
     fn neighbours(&self) -> Neighbours {
-        // They are hints; whoever adds the name meets what is wrong.
+        // The slots are hints; the step that adds the name reports what is wrong.
         self.look_around().unwrap_or_default()
     }
 }

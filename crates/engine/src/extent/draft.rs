@@ -212,10 +212,10 @@ impl<'a> ExtentDraft<'a> {
         ExtentDraft::of(mounted, inode, &inode.inode().snapshot())
     }
 
-    /// As [`ExtentDraft::new`], for who has the locked inode as it is now.
+    /// Makes a draft for a caller that has loaded the locked inode already.
     ///
     /// # Errors
-    /// As [`ExtentDraft::new`].
+    /// Those of [`ExtentDraft::new`].
     pub(crate) fn of(
         mounted: &'a LiveFs,
         inode: &'a Exclusive<'a>,
@@ -472,8 +472,8 @@ fn goal_of(mounted: &LiveFs, ino: Ino, is_tree: bool) -> FsBlock {
     geometry.group_first_block(home_group(geometry, ino, is_tree))
 }
 
-/// The group that an inode's blocks should lie in at first: its own. Pointers of a map without extents have 32 bits;
-/// an inode beyond the groups that they reach has its blocks in one of these, as many inodes in each.
+/// The group that an inode's blocks should be in at first: its own. Pointers of a map without extents have 32 bits; the
+/// inodes beyond the groups that they reach are spread evenly over these groups.
 pub(crate) fn home_group(geometry: &Geometry, ino: Ino, is_tree: bool) -> Group {
     let own = geometry.group_of_ino(ino).map_or(0, |(group, _)| group.0);
     Group(own % Reach::of_map(is_tree).groups(geometry))

@@ -1,8 +1,8 @@
 //! Blocks taken, given back, applied and freed by threads under schedules, while groups leave memory and forms change:
 //! no block has two owners, none is lost, and space ends when nothing is left.
 //!
-//! Who owns a block is written down here beside the file system, which at the end has as many free as at the start, and
-//! an image with which e2fsck agrees.
+//! The owner of each block is recorded here in addition to the file system. At the end the file system has the same
+//! number of free blocks as at the start, and e2fsck agrees with the image.
 
 use device::BlockDevice;
 use model::Random;
@@ -54,7 +54,7 @@ fn counter(fs: &InodeFs, name: &str) -> u64 {
     found.unwrap().1
 }
 
-/// Who owns what.
+/// Which blocks have an owner.
 struct Owners(Mutex<Vec<bool>>);
 
 impl Owners {
@@ -335,8 +335,8 @@ fn groups_leave_memory_and_come_back_as_they_were() {
     judge(&device);
 }
 
-/// Nothing is free but what is kept, and two threads want some of it at once: whoever comes second waits until the
-/// first has given everything back.
+/// Only kept blocks are left, and two threads want some of them at once: the second thread waits until the first has
+/// given everything back.
 #[test]
 fn two_who_find_no_space_at_once_both_get_what_was_kept() {
     let Some(image) = image() else { return };

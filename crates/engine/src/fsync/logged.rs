@@ -154,7 +154,7 @@ pub(super) fn flush_data(mounted: &LiveFs) -> Result<(), Error> {
     if let Some((fast, log)) = running {
         let batch = log.join();
         let flushed = log.flush(batch, &JournalArea(journal), &fast.statistics);
-        // As above: a log that was closed has flushed nothing for the caller.
+        // A log that was closed has flushed nothing for the caller.
         journal.check()?;
         if flushed.is_ok() {
             return Ok(());

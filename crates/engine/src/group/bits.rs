@@ -1,9 +1,9 @@
-//! One group's blocks in memory: which can be had ([`Buddy`]), which are on their way out, and how many nobody but
-//! their owners may forget. All under the group's lock; see the module above for what it means that a block can be had.
+//! One group's blocks in memory: which are available ([`Buddy`]), which are being freed, and how many are outstanding.
+//! All under the group's lock; the parent module says when a block is available.
 //!
-//! A block is *outstanding* while memory knows of it what no image does: from when it is taken, or claimed to be freed,
-//! until that is given back, or applied and durable. Without such blocks, what is here is what the newest image says,
-//! and may be forgotten and read again.
+//! A block is *outstanding* while memory records something about it that no image does: from when it is taken, or
+//! claimed to be freed, until that is given back, or applied and durable. A group without outstanding blocks is the
+//! same here as in the newest image, and may be dropped and read again.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub(crate) struct Bits {
 }
 
 impl Bits {
-    /// With this bitmap, for so many blocks.
+    /// The blocks of a group of `len` blocks with this bitmap.
     pub(crate) fn new(used: &[u8], len: u32) -> Bits {
         Bits {
             buddy: Buddy::new(used, len),
@@ -31,7 +31,7 @@ impl Bits {
         }
     }
 
-    /// What can be had.
+    /// The available blocks.
     pub(crate) fn buddy(&mut self) -> &mut Buddy {
         &mut self.buddy
     }
@@ -46,14 +46,14 @@ impl Bits {
         self.has_changed
     }
 
-    /// Takes blocks that can be had.
+    /// Takes available blocks.
     pub(crate) fn take(&mut self, range: Range<u32>) -> Range<u32> {
         self.outstanding += range.end - range.start;
         self.buddy.take(range.clone());
         range
     }
 
-    /// Takes certain blocks, if all of them can be had.
+    /// Takes certain blocks, if all of them are available.
     pub(crate) fn take_exact(&mut self, range: Range<u32>) -> bool {
         let run = self.buddy.run_at(range.start, range.end - range.start);
         let is_free = run.as_ref() == Some(&range);
@@ -63,7 +63,7 @@ impl Bits {
         is_free
     }
 
-    /// Takes what of a range can be had.
+    /// Takes the available blocks of a range.
     pub(crate) fn take_free(&mut self, range: Range<u32>) -> Vec<Range<u32>> {
         let (mut taken, mut at) = (Vec::new(), range.start);
         while let Some(first) = self.buddy.first_free(at..range.end)
@@ -88,13 +88,13 @@ impl Bits {
         None
     }
 
-    /// Blocks that were taken can be had again.
+    /// Makes blocks available again that were taken.
     pub(crate) fn give_back(&mut self, range: Range<u32>) {
         self.outstanding -= range.end - range.start;
         self.buddy.put(range);
     }
 
-    /// So many blocks that were taken are in use, durably.
+    /// Counts `count` blocks that were taken and are now in use in a durable image.
     pub(crate) fn applied(&mut self, count: u32) {
         self.outstanding -= count;
         self.has_changed |= count > 0;

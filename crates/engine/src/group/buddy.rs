@@ -13,9 +13,9 @@ pub(crate) const ORDERS: usize = 20;
 
 /// Free blocks of a group. [group]
 pub(crate) struct Buddy {
-    /// A bit a block that can't be had.
+    /// A bit for each block, set if it is not available.
     used: Box<[u8]>,
-    /// A bit a chunk, the orders one behind the other.
+    /// A bit for each chunk, one order after the other.
     chunks: Box<[u8]>,
     /// Where an order's bits begin in `chunks`.
     starts: [u32; ORDERS],
@@ -116,7 +116,7 @@ impl Buddy {
         Some(start..start + want)
     }
 
-    /// A run of `want` free blocks anywhere; if there is none, that is remembered.
+    /// A run of `want` free blocks anywhere; a search without success is remembered.
     pub(crate) fn find(&mut self, want: u32) -> Option<Range<u32>> {
         let found = self.find_chunk(want).or_else(|| self.find_behind(0, want));
         if found.is_none() {
@@ -154,7 +154,7 @@ impl Buddy {
         self.runs = self.runs + rest - 1;
     }
 
-    /// Puts blocks in that can be had from now on.
+    /// Adds blocks that are available from now on.
     pub(crate) fn put(&mut self, range: Range<u32>) {
         debug_assert!(bitmap::find(&self.used, range.start, range.end, false).is_none());
         let beside = self.is_free_before(range.start) + self.is_free_at(range.end);
@@ -245,7 +245,7 @@ struct Chunk {
     order: u32,
 }
 
-/// The order of the smallest chunk that holds so many blocks; not for 0.
+/// The order of the smallest chunk that holds `blocks` blocks; `blocks` is not 0.
 pub(crate) fn order_holding(blocks: u32) -> u32 {
     blocks
         .saturating_sub(1)

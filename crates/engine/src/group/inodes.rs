@@ -1,13 +1,14 @@
-//! Which inode numbers can be had: each group's bits ([`InodeBits`]), the exact sum over all groups, and how many
-//! directories each group has.
+//! Which inode numbers are available: each group's bits ([`InodeBits`]), the exact sum over all groups, and the number
+//! of directories in each group.
 //!
-//! No lock, but for the moment in which a group's bitmap is put there ([`Rank::Group`]), and while records of an inode
-//! table that was never written are made readable (see [`super::tables`]). The images of inode bitmaps belong to the
-//! committer ([`super::fold`]), and a crash leaves those.
+//! No lock, except while a group's bitmap is put in memory ([`Rank::Group`]), and while records of an inode table that
+//! was never written are made readable (see [`super::tables`]). The images of inode bitmaps belong to the committer
+//! ([`super::fold`]), and a crash leaves those.
 //!
-//! The sum is what is nobody's share. Whoever takes numbers takes a share of it first and sets bits then, and who gives
-//! them back clears bits first; so whoever has a share finds as many clear bits. Numbers in windows
-//! ([`crate::ialloc`]) are set bits, counted apart: they can be had, by drawing them back.
+//! The sum counts the available numbers that no thread has a share of. A thread that takes numbers first takes a share
+//! of the sum, then sets bits; a thread that gives numbers back first clears bits. So a thread with a share of n finds
+//! n clear bits. Numbers in windows ([`crate::ialloc`]) are set bits, counted apart: they become available when the
+//! window is drawn back.
 //!
 //! Memory: two bits an inode for each group that was used: 16 MiB for 2^26 inodes, which is what mke2fs gives a file
 //! system of 1 TiB.
@@ -70,13 +71,13 @@ pub(crate) struct InodeNumbers {
     directories: Box<[Hint<i32>]>,
     /// Those that threads made last.
     recent: Lanes<Recent>,
-    /// Who puts a bitmap there, or does without. [group]
+    /// Held while a group's bitmap is put in memory, or found unusable. [group]
     loading: Mutex<()>,
-    /// Who makes records readable. [inode table]
+    /// Held while records are made readable. [inode table]
     pub(super) tables: Mutex<()>,
-    /// How many can be had in all groups together, and are nobody's share.
+    /// The available numbers of all groups together, without those that a thread has a share of.
     space: ExactSum,
-    /// How many windows leave for others. [const]
+    /// How many numbers windows leave for others. [const]
     floor: u64,
     /// How many are in windows, modulo 2^64.
     windowed: Counter,
@@ -84,7 +85,7 @@ pub(crate) struct InodeNumbers {
 }
 
 impl InodeNumbers {
-    /// Of groups of which this was said; all of them together have so many inodes.
+    /// From what the descriptors say; all groups together have `inodes` inodes.
     pub(crate) fn new(said: &[DescriptorInodes], inodes: u32) -> InodeNumbers {
         // At most 2^19 inodes a group.
         let directories = |said: &DescriptorInodes| Hint::new(said.directories as i32);
@@ -132,7 +133,7 @@ impl InodeNumbers {
         Ok(place.get_or_init(|| Box::new(bits)))
     }
 
-    /// Numbers that can be had now in a group. A hint.
+    /// The available numbers of a group. A hint.
     pub(crate) fn free(&self, group: Group) -> u32 {
         match self.loaded(group) {
             Some(bits) => bits.free(),
@@ -180,7 +181,7 @@ impl InodeNumbers {
         u32::try_from(count).unwrap_or(0)
     }
 
-    /// There are so many more directories in a group, or (negative) fewer.
+    /// Counts `more` directories in a group, or fewer if it is negative.
     pub(crate) fn count_directories(&self, group: Group, more: i32) {
         if let Some(count) = self.directories.get(group.0 as usize) {
             count.add(more);
@@ -210,12 +211,12 @@ impl InodeNumbers {
         }
     }
 
-    /// So many numbers, of which the caller has the share, are in a window now.
+    /// Counts `count` numbers, of which the caller has the share, that are now in a window.
     pub(crate) fn enter_window(&self, count: u32) {
         self.windowed.add(count.into());
     }
 
-    /// So many numbers are in no window any more.
+    /// Counts `count` numbers that are no longer in a window.
     pub(crate) fn leave_window(&self, count: u32) {
         self.windowed.add(u64::from(count).wrapping_neg());
     }
@@ -230,7 +231,7 @@ impl InodeNumbers {
         }
     }
 
-    /// Numbers that an epoch freed which is durable now can be had again.
+    /// Makes numbers available again that were freed by an epoch that is durable now.
     pub(super) fn committed(&self, geometry: &Geometry, freed: &[Ino]) {
         let mut count = 0;
         for ino in freed {
@@ -254,12 +255,12 @@ impl InodeNumbers {
         self.space.share(want, self.floor)
     }
 
-    /// About how many can be had now. Reads one word.
+    /// About how many numbers are available now. Reads one word.
     pub(crate) fn hint(&self) -> u64 {
         self.space.hint()
     }
 
-    /// Gives back a share of so many that no numbers were found for.
+    /// Gives back a share of `count` for which no numbers were found.
     pub(crate) fn give_back_share(&self, count: u32) {
         if count > 0 {
             self.space.give_back(count);
@@ -271,7 +272,7 @@ impl InodeNumbers {
         self.space.freed(1);
     }
 
-    /// All that can be had, once what was freed is durable and windows are drawn back.
+    /// All numbers that are available once what was freed is durable and windows are drawn back.
     pub(crate) fn sum(&self) -> u64 {
         // Below 0 only while others take and give back.
         let windowed = self.windowed.sum().cast_signed().max(0);
@@ -305,7 +306,7 @@ impl InodeNumbers {
     }
 }
 
-/// How many of so many inodes windows leave for others.
+/// How many of `inodes` inodes windows leave for others.
 fn floor_of(inodes: u32) -> u64 {
     (u64::from(inodes) / FLOOR).max(1)
 }

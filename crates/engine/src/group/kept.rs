@@ -1,14 +1,14 @@
 //! What is kept of each group: hints, and its blocks in memory as long as they are needed and there is room.
 //!
-//! Blocks of a group are read without a lock and put in place under the group's. Whoever read them while another put
-//! them in place, changed them and let them go again notices by a count, and reads anew. They are let go of when more
-//! memory is in use than was allowed, from those on that were used least lately, and only if nothing of them is
-//! outstanding ([`Bits::may_go`]): then the newest image says the same. What is outstanding is bounded by the journal's
-//! largest transaction and by who keeps blocks aside.
+//! A group's bitmap is read without a lock and put in memory under the group's lock. While a thread reads it, others
+//! may put the blocks in memory, change them and drop them again; the reader notices that by a count, and reads anew.
+//! When more groups are in memory than allowed, those used least recently are dropped first, and only without
+//! outstanding blocks ([`Bits::may_go`]): then the newest image is the same. The number of groups with outstanding
+//! blocks is bounded by the journal's largest transaction and by the blocks that files and threads keep aside.
 //!
-//! What the image says of a group's blocks is changed by nobody as long as they are not in memory, but for one thing:
-//! an epoch with the first inode in a group writes the bitmap that the group had without one. Nobody reads it before
-//! blocks of the group are taken ([`Slot::is_initial`]).
+//! The image of a group's blocks does not change while they are not in memory, with one exception: an epoch with the
+//! first inode in a group writes the bitmap that the group did not have before. No thread reads it before blocks of the
+//! group are taken ([`Slot::is_initial`]).
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ const ROUNDS: usize = 2;
 
 /// What is kept of one group.
 pub(super) struct Kept {
-    /// Blocks that can be had: as the descriptor says until the bitmap was read. [group]
+    /// Available blocks: as the descriptor says until the bitmap was read. [group]
     pub(super) free_blocks: Hint<u32>,
     /// A bound on runs of them. [group]
     longest: Hint<u32>,
@@ -66,7 +66,7 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// At most so many.
+    /// Room for the blocks of at most `most` groups.
     pub(super) fn new(most: u32) -> Loaded {
         Loaded {
             queue: Mutex::new(Rank::Leaf, VecDeque::new()),
@@ -266,7 +266,7 @@ impl Groups {
         }
     }
 
-    /// Blocks that can be had now in a group. A hint.
+    /// The available blocks of a group. A hint.
     pub(crate) fn free_blocks(&self, group: Group) -> u32 {
         let kept = self.kept.get(group.0 as usize);
         kept.map_or(0, |kept| Kept::get(&kept.free_blocks))
@@ -293,7 +293,7 @@ impl Groups {
         self.let_go(ROUNDS * self.loaded.count() as usize);
     }
 
-    /// Lets go of groups' blocks while there are more in memory than are kept; looks at so many at most.
+    /// Drops groups' blocks while more are in memory than are kept; looks at up to `looks` groups.
     fn let_go(&self, looks: usize) {
         for _ in 0..looks {
             if self.loaded.count() <= self.loaded.most {

@@ -1,11 +1,11 @@
-//! The order lists (`mb_optimize_scan=1`): of each group one byte says the order of its largest free chunk, another
+//! The order lists (`mb_optimize_scan=1`): for each group one byte holds the order of its largest free chunk, another
 //! that of its average run, eight groups to a word; so the next group with what is wanted, in the order of their
 //! numbers, is found by looking at 64 groups a cache line.
 //!
-//! There is no lock and no list whose ends all share. A byte is changed by the holder of its group's lock, by one
-//! addition to its word, and only when its order changes: that is what groups within 128 of each other share, and
-//! nothing else. Whoever reads an old byte passes by a group, or looks at one in vain; the last criterion goes by other
-//! hints. Reached by no pointer, so nothing of it is reclaimed. A crash forgets it.
+//! No lock, and no list with shared ends. A byte is changed by the holder of its group's lock, by one addition to its
+//! word, and only when its order changes: groups within 128 of each other share a line, and nothing else is shared. A
+//! thread that reads an old byte skips a group, or looks at one in vain; the last criterion uses other hints. Not
+//! reached by a pointer, so nothing of it is reclaimed. A crash forgets it.
 
 use std::ops::Range;
 

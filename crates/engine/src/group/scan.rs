@@ -17,7 +17,7 @@ pub(crate) enum ScanPurpose {
     Chunk(u32),
     /// Runs of free blocks that are as long as such a chunk on average.
     Average(u32),
-    /// Possibly a run of so many free blocks.
+    /// Possibly a run of this number of free blocks.
     Run(u32),
     /// A free block.
     Any,
@@ -25,6 +25,6 @@ pub(crate) enum ScanPurpose {
 
 /// A way to go through groups.
 pub(super) trait Scan: Send + Sync {
-    /// The first group of a range that may have what is wanted. A hint: who acts on it looks under the group's lock.
+    /// The first group of a range that may have what is wanted. A hint: the caller looks again under the group's lock.
     fn next(&self, groups: &Groups, range: Range<u32>, wanted: ScanPurpose) -> Option<Group>;
 }

@@ -1,14 +1,14 @@
-//! How many blocks (or inodes) can be had, exactly: the sum over all groups, from which an allocation takes its share
-//! before it looks for bits, and what uncommitted frees will add.
+//! How many blocks (or inodes) are available, exactly: the sum over all groups, from which an allocation takes its
+//! share before it looks for bits, and what uncommitted frees will add.
 //!
-//! While there is plenty, each thread has a lease of the sum on a line of its own: shares come out of it and go back
-//! into it, and the shared word is written once for many of them. Leases are drawn only while what they leave is at
-//! least what anyone must leave to others, so a share from a lease never goes below its floor. When the sum gets low,
-//! all leases are drawn back, and the shared word alone counts: a share is refused only when there is nothing.
+//! While the sum is large, each thread has a lease of it on a line of its own: shares are taken from the lease and
+//! given back to it, and the shared word is written once for many of them. A lease is drawn only if it leaves at least
+//! the highest floor, so a share from a lease never goes below its floor. When the sum becomes small, all leases are
+//! drawn back, and the shared word alone counts: a share is refused only when nothing is left.
 //!
-//! Bits are clear before the sum counts them and set after it stopped counting them, so that whoever has a share finds
-//! as many clear bits. Locks: a thread's own lane, for a few instructions; others take it only to draw leases back and
-//! to read the sum. [`Rank::Scarcity`] is held by who draws them back. Nothing of it is on disk.
+//! Bits are clear before the sum counts them and set after it stopped counting them, so a thread with a share of n
+//! finds n clear bits. Locks: a thread's own lane, for a few instructions; others take it only to draw leases back and
+//! to read the sum. [`Rank::Scarcity`] is held by the thread that draws them back. Nothing of it is on disk.
 
 use sync::{Balance, CachePadded, Counter, Guarded, Lanes, Mutex, Rank, Statistic};
 
@@ -23,11 +23,12 @@ const PLENTY: i64 = 4 * LEASE;
 
 /// The sum; see the module.
 pub(crate) struct ExactSum {
-    /// Free, in no lease, and nobody's share. Below 0 only where descriptors promised more than bitmaps hold.
+    /// Available, in no lease, and in no thread's share. Below 0 only if descriptors promised more than bitmaps hold.
+    /// [atomic: exact]
     free: CachePadded<Balance>,
-    /// There are no leases. [written under scarcity, read under a lane's lock]
+    /// Whether leases are suspended. [written under scarcity, read under a lane's lock]
     is_scarce: CachePadded<Guarded<bool>>,
-    /// Held to draw leases back and to let them begin again. [scarcity]
+    /// Held to draw leases back and to allow them again. [scarcity]
     scarcity: Mutex<()>,
     /// Of all that was freed by epochs, what is durable. [written by the committer]
     durable: CachePadded<Statistic>,
@@ -59,7 +60,7 @@ impl Default for Lane {
 }
 
 impl ExactSum {
-    /// With so many free, of which nobody must leave more than `floor`.
+    /// A sum of `free`, of which no share must leave more than `floor`.
     pub(crate) fn new(free: u64, floor: u64) -> ExactSum {
         let (free, floor) = (bounded(free), bounded(floor));
         ExactSum {
@@ -74,7 +75,7 @@ impl ExactSum {
         }
     }
 
-    /// Takes a share of up to `want` that leaves at least `floor` for others; 0 if there is none.
+    /// Takes a share of up to `want` that leaves at least `floor` for others; 0 if nothing is left.
     pub(crate) fn share(&self, want: u32, floor: u64) -> u32 {
         let floor = bounded(floor);
         if floor <= self.floor && self.share_of_lease(want.into()) {
@@ -171,7 +172,7 @@ impl ExactSum {
         self.add(count.into());
     }
 
-    /// So many more are free, or (negative) fewer than was said.
+    /// Corrects the sum by `count`, which may be negative.
     pub(crate) fn add(&self, count: i64) {
         let free = self.free.add(count) + count;
         let beyond = free.saturating_sub(self.floor);
@@ -186,12 +187,12 @@ impl ExactSum {
         }
     }
 
-    /// So many more are free. Takes no lock; leases begin again later.
+    /// Adds `count` to the sum. Takes no lock; leases begin again later.
     pub(crate) fn put(&self, count: u32) {
         self.free.add(count.into());
     }
 
-    /// So many were freed by an epoch that is not durable.
+    /// Counts `count` that were freed by an epoch that is not durable.
     pub(crate) fn freed(&self, count: u32) {
         let freed = &self.lanes.mine().freed;
         freed.add(count.into());
@@ -213,12 +214,12 @@ impl ExactSum {
         bounded(freed.saturating_sub(durable))
     }
 
-    /// About what can be had now: without what is in leases or freed and not durable. Reads one word.
+    /// About what is available now: without what is in leases or freed and not durable. Reads one word.
     pub(crate) fn hint(&self) -> u64 {
         u64::try_from(self.free.get()).unwrap_or(0)
     }
 
-    /// All that can be had, once what was freed is durable. Exact when nothing is under way.
+    /// All that is available once what was freed is durable. Exact when nothing is under way.
     pub(crate) fn sum(&self) -> u64 {
         let pending = self.pending();
         let leases: i64 = self.lanes.iter().map(|lane| *lane.lease.lock()).sum();

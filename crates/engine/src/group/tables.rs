@@ -14,7 +14,7 @@ use super::{Groups, InodeBits};
 use crate::error::Error;
 use crate::sb::OpenVolume;
 
-/// Blocks of a table that are made readable at once, where there are as many.
+/// Blocks of a table that are made readable at once, if the table has that number left.
 const AHEAD: u32 = 32;
 
 /// Up to which index numbers were ever in use, and up to which records can be read.

@@ -16,13 +16,13 @@ impl Source for FirstFree {
     }
 }
 
-/// Takes the lowest number of the chosen group that can be had, or of one behind it.
+/// Takes the lowest available number of the chosen group, or of one after it.
 pub(super) fn take_one(place: Place<'_>, choice: &Choice) -> Result<Option<Taken>, Error> {
     let inodes = &place.groups.inodes;
     if !inodes.share_one() {
         return Ok(None);
     }
-    // Whoever has a share finds a number in the end.
+    // A thread with a share finds a number in the end.
     let found = (0..LOOKS)
         .find_map(|_| look(place, choice).transpose())
         .transpose();

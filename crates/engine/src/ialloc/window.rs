@@ -1,19 +1,21 @@
-//! A directory's window: numbers that are set aside for its files, one after the other or in the order of their names'
+//! A directory's window: numbers that are set aside for its files, in ascending order or in the order of their names'
 //! hashes. In memory only.
 //!
-//! Under the window's own lock ([`Rank::InodeWindow`]), which only those who make files in that directory take, and who
-//! draws windows back. Filling it changes the group's words; taking from it touches nothing that others use. A window
-//! belongs to the directory's inode in memory ([`super::OfInode`]), and its numbers go back when that leaves memory.
+//! Under the window's own lock ([`Rank::InodeWindow`]), which is taken only by threads that make files in that
+//! directory or draw windows back. Filling a window changes the group's words; taking from it writes nothing that
+//! others use. A window belongs to the directory's inode in memory ([`super::OfInode`]), and its numbers are given back
+//! when that leaves memory.
 //!
-//! It remembers which numbers it had and which the directory's files have, so that numbers which come back are used
-//! again before others: a directory in which files come and go keeps to the blocks of the inode table that it has.
+//! A window remembers which numbers it had and which the directory's files have. Numbers that were freed are used again
+//! before others, so a directory in which files are made and removed keeps to the blocks of the inode table that it
+//! has.
 
 use ondisk::Group;
 use sync::{Arc, CachePadded, Mutex, Rank};
 
 use crate::group::{Chunk, InodeBits, InodeNumbers};
 
-/// So many free numbers among and beside a directory's own are used up before others are set aside.
+/// If this number of free numbers lies among and next to a directory's own, they are used before others are set aside.
 const ENOUGH_BESIDE: u32 = 4;
 /// Words of a group that are looked at for free numbers beside a directory's own.
 const WORDS_BESIDE: usize = 8;

@@ -1,8 +1,8 @@
 //! Adding a name to an indexed directory, and making one of a linear directory, on a draft's copies.
 //!
-//! A full leaf is split in two halves by hash; where one hash is on both sides, the second half's place in the index
-//! says that it continues the first. A full index block is split likewise before; a full root gives its entries to a
-//! new node, as long as the file system allows another level.
+//! A full leaf is split in two halves by hash. If one hash is on both sides, the index entry of the second half has a
+//! bit that marks it as the continuation of the first. A full index block is split in two halves before the leaf is; a
+//! full root moves its entries to a new node, if the file system allows another level.
 
 use ondisk::dirent::{self, DirRecord};
 use ondisk::dirhash::HashVersion;

@@ -31,7 +31,7 @@ pub(super) struct Leaf {
 impl Leaf {
     /// A block of entries before its first change.
     pub(super) fn of(block: &[u8], form: DirForm) -> Leaf {
-        // What is broken was found before the change was made; here it is no room.
+        // A broken record was found before the change was made; here it counts as no room.
         let entries = dirent::entries(block, form).map_while(Result::ok);
         let gaps = entries.map(|entry| match entry.is_used() {
             true => entry.len.saturating_sub(form.record_len(entry.name)),

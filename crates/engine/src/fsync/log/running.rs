@@ -20,10 +20,11 @@ use super::room::Placed;
 use super::tree::TreeCounters;
 use crate::variants::{Chosen, LogUpdate, LogUse, Variants};
 
-/// What is written home for a log's sake costs two flushes: that is worth it if logs let fsyncs go so many times before
-/// a full commit ends them, on the average of so many logs. Those let go together count once: a full commit would have
-/// served them together as well. If they do not, so many full commits go without before the next trial, twice as many
-/// after each trial that fails.
+/// Starting a log needs a checkpoint, which costs two flushes. It pays off if a log serves at least `WORTHWHILE` fsyncs
+/// before a full commit ends it, on the average of `TRIED` logs. Fsyncs that were served together count once, because a
+/// full commit would have served them together as well. If logs do not pay off, `DECLINED_FIRST` full commits are made
+/// without a log before the next trial, and twice the last number after each further trial that fails, at most
+/// `DECLINED_MOST`.
 const WORTHWHILE: u64 = 16;
 const TRIED: u64 = 4;
 const DECLINED_FIRST: u64 = 64;
@@ -51,7 +52,8 @@ struct Worth {
 }
 
 impl Worth {
-    /// A log ended that let fsyncs go so many times; how many commits are to go without, if that is decided now.
+    /// Counts a log that ended after it served `syncs` fsyncs; returns how many full commits are to be made without a
+    /// log, if that is decided now.
     fn ended(&mut self, syncs: u64) -> Option<u64> {
         self.logs += 1;
         self.syncs += syncs;
@@ -80,9 +82,9 @@ pub(crate) struct FastLog {
     when: Chosen<LogUse>,
     /// Touched when a log ends. [leaf]
     worth: Mutex<Worth>,
-    /// So many full commits are still to go without the log where it must be made ready first.
+    /// Full commits that are still to be made without a log that needs a checkpoint first. [atomic: Relaxed, hint]
     declined: Hint<u64>,
-    /// What `worth` says is of no use any more.
+    /// What `worth` counted is no longer of use. [atomic: Relaxed, hint]
     forgets: Hint<bool>,
     pub(crate) statistics: LogStatistics,
     /// Why fsyncs were full commits: the epoch was not the next one, something can't be logged, a replay of the log
@@ -133,7 +135,7 @@ impl FastLog {
         self.when.set(variants.log_use);
     }
 
-    /// Whether an fsync that could begin a log should write home what was committed, without which there is none.
+    /// Whether an fsync that could begin a log should first write home what was committed, which a log needs.
     pub(crate) fn is_worth_a_checkpoint(&self) -> bool {
         if self.when.get() == LogUse::Always {
             return true;
@@ -177,7 +179,7 @@ impl FastLog {
         changes.has_too_many() || changes.note_placed(directory, placed, before)
     }
 
-    /// A file is cut from this handle on, which had so many bytes.
+    /// Records that a file of `bytes` bytes is cut from this handle on.
     pub(crate) fn note_cut(&self, handle: &Handle<'_>, ino: Ino, bytes: u64) {
         let changes = self.changes(handle.epoch());
         if !changes.has_too_many() {

@@ -118,7 +118,7 @@ impl<K: Ord + Copy, V: LeafValue> Body<K, V> {
         }
     }
 
-    /// Whether there is no room for `weight` bytes more, or one child more.
+    /// Whether the node lacks room for `weight` bytes more, or for one child more.
     fn is_full(&self, weight: usize, node_bytes: usize) -> bool {
         match self {
             // An item of its own alone fits any leaf.
@@ -216,8 +216,8 @@ impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
         &self.counters
     }
 
-    /// Changes an item that is there, without making it heavier: its leaf alone is locked for writing, and nothing
-    /// splits. `None` if there is no such item.
+    /// Changes an existing item without making it heavier: its leaf alone is locked for writing, and nothing splits.
+    /// `None` if the item does not exist.
     pub(crate) fn update<R>(&self, key: &K, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         descend(self.anchor.body.read(), key, |items| {
             let place = items.binary_search_by_key(key, |(key, _)| *key).ok()?;

@@ -95,7 +95,8 @@ impl Replay<'_> {
         Ok(runs)
     }
 
-    /// An inode's space by its map, which is brought up to date; nothing where there is none, or it can't be read.
+    /// The space of an inode by its map, which is brought up to date; `None` if it has no map, or the map can't be
+    /// read.
     pub(super) fn sectors_of(&self, locked: &Exclusive<'_>) -> Option<u64> {
         if !extent::is_mapped(&locked.inode().snapshot()) {
             return None;
@@ -192,7 +193,7 @@ impl Replay<'_> {
         Ok(found)
     }
 
-    /// The links of an inode that has so many names, or subdirectories.
+    /// The link count of an inode that has `found` names, or subdirectories.
     fn links_by(&self, ino: Ino, found: u32) -> Result<u16, Error> {
         let now = self.mounted.load(ino)?;
         let ours = self.links_of(&now);
@@ -207,7 +208,7 @@ impl Replay<'_> {
         }
         let is_to_go = self.everything.links.get(&ino) == Some(&0);
         match found {
-            // Whoever says that it stays is believed: it is for e2fsck to find it a name.
+            // An inode without names that the area does not record as deleted keeps its links: e2fsck finds it a name.
             0 if !is_to_go => Ok(ours),
             found => Ok(u16::try_from(found).unwrap_or(u16::MAX)),
         }

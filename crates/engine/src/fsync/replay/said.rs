@@ -105,7 +105,7 @@ impl Everything {
                 }
             }
         }
-        // Who gave the area cut it behind the last end, so nothing is left.
+        // The caller cut the area after the last end, so nothing is left.
         everything.say_commit(&commit)?;
         Ok(everything)
     }

@@ -1,15 +1,16 @@
 //! One group's inode numbers: an atomic bit each, in words of 64, on cache lines of their own.
 //!
-//! A set bit can't be had: its number is in use, or someone took it and did not apply it yet, or an epoch freed it that
-//! is not durable. Every change is one change of a word; no lock. Nothing of this is on disk.
+//! A set bit is not available: its number is in use, or a thread took it and has not applied it yet, or an epoch freed
+//! it that is not durable. Every change is one change of a word; no lock. Nothing of this is on disk.
 //!
 //! ```text
-//! take:       set bits that are clear             (0 -> 1; whoever changed the word has them)
-//! give back:  clear bits that one has             (not applied after all, or the epoch that freed it is durable)
+//!     take:       set bits that are clear             (0 -> 1; the thread that changed the word has them)
+//!     give back:  clear bits that the thread has      (not applied after all, or the epoch that freed it is durable)
 //! ```
 //!
-//! A second bit says whether the image has the number in use, as of the last epoch that was folded: the committer alone
-//! changes it. So who is about to free a number sees whether it is in use at all, and writes nothing that others read.
+//! A second bit records whether the image has the number in use, as of the last epoch that was folded: the committer
+//! alone changes it. So a thread that is about to free a number sees whether it is in use at all, and writes nothing
+//! that others read.
 //!
 //! Only numbers below `written` are given out: their records hold what an inode left there, or zeros. Where the search
 //! for a number begins is remembered, so that no search begins at bit 0. Interleavings: `group::inodes::bits::tests`.
@@ -24,7 +25,7 @@ const LINE: usize = 16;
 struct Words(Box<[CachePadded<[AtomicU64; LINE]>]>);
 
 impl Words {
-    /// All of them clear, for so many bits.
+    /// Clear words of `len` bits.
     fn clear(len: u32) -> Words {
         let lines = (len as usize).div_ceil(64 * LINE);
         let line = |_| CachePadded::new([const { AtomicU64::new(0) }; LINE]);
@@ -38,12 +39,13 @@ impl Words {
 
 /// What all takers of a group write, on a line of its own.
 struct Head {
-    /// How many can be had. [exact at rest]
+    /// How many numbers are available. [atomic: Relaxed, hint; exact at rest]
     free: Hint<u32>,
-    /// All numbers that were ever taken are below this.
+    /// All numbers that were ever taken are below this. [atomic: Relaxed, hint; only raised]
     used_end: Hint<u32>,
-    /// No word before the one in the lower half has a clear bit; the upper half counts bits that became clear, so that
-    /// nobody who looked before says so after. [atomic: Acquire, Release; a bound at rest]
+    /// No word before the one in the lower half has a clear bit. The upper half counts bits that became clear, so that
+    /// a thread that searched before a bit became clear can't raise the bound after. [atomic: Acquire, Release; a bound
+    /// at rest]
     first: AtomicU64,
     /// The word in which a chunk was taken last.
     last: Hint<u32>,
@@ -85,9 +87,9 @@ pub(crate) struct InodeBits {
     len: u32,
     /// Records below this may be read by anyone. [atomic: Acquire, Release; written under the lock on inode tables]
     written: Stamp<u32>,
-    /// A bit a number that can't be had. [atomic: Acquire, Release]
+    /// A bit for each number, set if it is not available. [atomic: Acquire, Release]
     used: Words,
-    /// A bit a number that is in use as of the last epoch that was folded. [the committer; read: any time]
+    /// A bit for each number, set if it is in use as of the last epoch that was folded. [the committer; read: any time]
     in_image: Words,
 }
 
@@ -132,8 +134,8 @@ fn lowest_chunk(bits: u64, size: u32) -> u64 {
 }
 
 impl InodeBits {
-    /// With the bits of an image, for so many numbers, of which those up to `used_end` were in use at some time;
-    /// records up to `written` can be read.
+    /// The bits of `len` numbers from an image's bitmap. Numbers up to `used_end` were in use at some time; records up
+    /// to `written` can be read.
     pub(crate) fn new(image: &[u8], len: u32, used_end: u32, written: u32) -> InodeBits {
         let (used, in_image) = (Words::clear(len), Words::clear(len));
         let mut free = 0;
@@ -156,7 +158,7 @@ impl InodeBits {
             free += bits.count_zeros();
             // Relaxed: nobody else has them yet; here and below.
             used.word(word).store(bits, Ordering::Relaxed);
-            // Relaxed: as above.
+            // Relaxed: no other thread has it yet.
             in_image.word(word).store(bits, Ordering::Relaxed);
         }
         let used_end = used_end.max(end).min(len);
@@ -175,7 +177,7 @@ impl InodeBits {
         }
     }
 
-    /// How many can be had now.
+    /// How many numbers are available now.
     pub(crate) fn free(&self) -> u32 {
         self.head.free.get()
     }
@@ -217,7 +219,8 @@ impl InodeBits {
     fn take_of_word(&self, word: u32, choose: impl Fn(u64) -> u64) -> Option<Chunk> {
         let readable = self.readable(word);
         let used = self.used.word(word);
-        // Acquire: who takes a number comes after whoever gave it back; pairs with the Release in `give_back`.
+        // Acquire: a thread that takes a number comes after the one that gave it back; pairs with the Release in
+        // `give_back`.
         let mut now = used.load(Ordering::Acquire);
         loop {
             let free = !now & readable;
@@ -242,11 +245,11 @@ impl InodeBits {
         chunk
     }
 
-    /// Takes up to `count` of the lowest numbers that can be had, all of one word; and says how many words were looked
-    /// at.
+    /// Takes up to `count` of the lowest available numbers, all of one word. The second value is the number of words
+    /// that were looked at.
     pub(crate) fn take_lowest(&self, count: u32) -> (Option<Chunk>, u32) {
-        // Acquire: who sees the count of a bit that became clear sees the bit so; pairs with the Release in
-        // `give_back`.
+        // Acquire: a thread that sees the count of a bit that became clear sees the clear bit; pairs with the Release
+        // in `give_back`.
         let first = self.head.first.load(Ordering::Acquire);
         // The lower half.
         let begin = first as u32;
@@ -275,7 +278,7 @@ impl InodeBits {
         }
     }
 
-    /// Takes one number, if it can be had.
+    /// Takes one number, if it is available.
     pub(crate) fn take_exact(&self, index: u32) -> Option<Chunk> {
         match index < self.len {
             true => self.take_of_word(index / 64, |_| bit(index)),
@@ -308,8 +311,8 @@ impl InodeBits {
         }
     }
 
-    /// Takes the chunk of `size` numbers (a power of two, at most 64) that begins at or behind `index`, if all of it
-    /// can be had and less than a chunk below it was never taken.
+    /// Takes the chunk of `size` numbers (a power of two, at most 64) that begins at or after `index`, if all of it is
+    /// available and it begins at or before the first chunk boundary after the numbers that were ever taken.
     pub(crate) fn take_behind(&self, index: u32, size: u32) -> Option<Chunk> {
         let start = index.checked_next_multiple_of(size)?;
         if start >= self.len || start > self.used_end().next_multiple_of(size) {
@@ -322,8 +325,9 @@ impl InodeBits {
         })
     }
 
-    /// Takes a chunk of `size` numbers (a power of two, at most 64), or of half as many; where no number was in use so
-    /// far only if there is neither below. Says how many words were looked at.
+    /// Takes a chunk of `size` numbers (a power of two, at most 64), or of half the size. A chunk of numbers that were
+    /// never in use is taken only if neither is found below. The second value is the number of words that were looked
+    /// at.
     pub(crate) fn take_chunk(&self, size: u32) -> (Option<Chunk>, u32) {
         let half = size.div_ceil(2);
         // Acquire: pairs with the Release in `give_back`, as in `take_lowest`.
@@ -353,7 +357,7 @@ impl InodeBits {
 
     /// A chunk of `size` numbers behind all that were ever taken.
     fn take_fresh(&self, size: u32) -> (Option<Chunk>, u32) {
-        // Whoever is first there leaves the next one to others.
+        // A thread that loses the race for one chunk tries the next.
         for looked in 1..=self.words() {
             let end = self.used_end();
             let start = end.next_multiple_of(size);
@@ -397,7 +401,7 @@ impl InodeBits {
         (chunk, looked)
     }
 
-    /// Numbers that were taken can be had again.
+    /// Makes numbers available again that were taken.
     pub(crate) fn give_back(&self, chunk: Chunk) {
         // Release: pairs with the Acquire in `take_of_word`.
         self.used
@@ -417,7 +421,7 @@ impl InodeBits {
             .fetch_update(Ordering::Release, Ordering::Relaxed, noted);
     }
 
-    /// A number that was taken can be had again.
+    /// Makes a number available again that was taken.
     pub(crate) fn give_back_one(&self, index: u32) {
         self.give_back(Chunk {
             word: index / 64,

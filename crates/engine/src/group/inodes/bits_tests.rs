@@ -128,7 +128,7 @@ mod schedules {
                         if (step + thread) % 3 == 0
                             && let Some(index) = mine.pop()
                         {
-                            // Relaxed: as above.
+                            // Relaxed: one thread runs at a time.
                             owned[index as usize].store(0, Ordering::Relaxed);
                             bits.give_back_one(index);
                         }

@@ -1,5 +1,5 @@
-//! The scalable form: a group whose lock another thread has is left alone, for blocks can be had elsewhere as well. The
-//! last criterion of a search does not ask here, so that no volume seems full that is not.
+//! The scalable form: a search skips a group whose lock another thread has, because other groups have free blocks too.
+//! The last criterion of a search does not use this, so that a volume never seems full that is not.
 
 use sync::{Mutex, MutexGuard};
 

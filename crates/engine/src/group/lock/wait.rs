@@ -1,4 +1,4 @@
-//! The plain form: whoever wants a group's lock waits for it.
+//! The plain form: a thread that wants a group's lock waits for it.
 
 use sync::{Mutex, MutexGuard};
 

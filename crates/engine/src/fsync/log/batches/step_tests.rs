@@ -296,7 +296,7 @@ fn a_leader_waits_for_who_comes_back_within_an_eighth_of_a_flush_and_serves_both
                 let took = clock::now() - begin;
                 assert!(took < (FLUSH + FLUSH / 8) * flushes + SLACK, "{took:?}");
                 assert_eq!(disk.contents.lock().flushes, 1 + flushes, "{late:?}");
-                // Who was in time did nothing but wait for the leader; who was not leads once that one is done.
+                // A thread that came in time only waited for the leader; a thread that came late leads after that one.
                 let followers = u64::from(flushes == 1);
                 assert_eq!(statistics.followers.sum(), followers, "{late:?}");
                 assert_eq!(statistics.log_commits.sum(), 1 + u64::from(flushes));
@@ -351,7 +351,7 @@ fn a_leader_whose_followers_stay_away_waits_once_and_not_for_long() {
     }
 }
 
-/// Who waits for a leader that panics goes on: with an error, so that it flushes by itself or commits in full.
+/// A thread that waits for a leader that panics gets an error, so that it flushes by itself or commits in full.
 #[test]
 fn who_joined_under_a_leader_that_panics_does_not_wait_for_ever() {
     for seed in 0..20 {
@@ -380,7 +380,7 @@ fn who_joined_under_a_leader_that_panics_does_not_wait_for_ever() {
     }
 }
 
-/// Who comes to a log that takes nobody takes part in nothing.
+/// A thread that comes to a closed log takes part in nothing.
 #[test]
 fn who_is_turned_away_did_not_join() {
     let (log, statistics) = (log(), LogStatistics::default());
