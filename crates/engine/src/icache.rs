@@ -36,26 +36,26 @@ pub(crate) use live_inode::{Exclusive, LiveInode};
 pub(crate) use loaded::LoadedInode;
 use table::{InodesInMemory, LookOutcome, Stale};
 
-/// How often who adds an inode lets readers run and looks again, where there are far too many.
+/// How often a thread that adds an inode lets readers run and looks again, if far too many inodes are in memory.
 const TRIES_TO_TRIM: usize = 64;
-/// How long it waits for them from the middle on: 10 ms in all.
+/// How long it waits for them in each round of the second half: 10 ms in all.
 const READERS_TURN: Duration = Duration::from_micros(320);
 
-/// Everything that inodes are loaded with. Shared by all threads; constant but for what is cached.
+/// Everything that inodes are loaded with. Shared by all threads; constant except for what is cached.
 pub(crate) struct MountedFs {
     volume: OpenVolume,
     groups: Groups,
     /// Only used on a volume that is written to.
     inodes: InodesInMemory,
-    /// Likewise.
+    /// Only used on a volume that is written to.
     orphans: Orphans,
-    /// Inodes with a time of access that waits for a change.
+    /// Inodes with a time of access that waits for a change, on the list of the thread that read them.
     lazy: Lanes<Lazy>,
-    /// Likewise.
+    /// Only used on a volume that is written to.
     doomed: Doomed,
-    /// Likewise.
+    /// Only used on a volume that is written to.
     goals: Goals,
-    /// Likewise.
+    /// Only used on a volume that is written to.
     preallocations: Preallocations,
     ialloc: Box<Ialloc>,
     /// Memory of names that are known.
@@ -191,7 +191,7 @@ impl MountedFs {
         &self.ialloc
     }
 
-    /// Who waits to be deleted.
+    /// The inodes that wait to be deleted.
     pub(crate) fn doomed(&self) -> &Doomed {
         &self.doomed
     }
@@ -246,7 +246,7 @@ impl MountedFs {
         self.inodes.look(directory, look).flatten()
     }
 
-    /// A name stands for this inode at a version of the names of a directory of so many blocks.
+    /// Records that a name stands for this inode at a version of the names of a directory of `blocks` blocks.
     pub(crate) fn know_name(
         &self,
         directory: &LiveInode,
@@ -284,11 +284,12 @@ impl MountedFs {
         }
     }
 
-    /// The live inode that a handle from before means: with this number and this generation. It may be being deleted,
-    /// which only its lock tells. May block on I/O; what can't be it is not put into memory.
+    /// The live inode that a stored handle refers to: with this number and this generation. It may be in the middle of
+    /// its deletion, which a caller sees only under its lock. May block on I/O; an inode of another generation is not
+    /// put into memory.
     ///
     /// # Errors
-    /// `Stale` if there is none, or it is being made; as [`MountedFs::get`].
+    /// `Stale` if no inode has this number and generation, or it is being made; those of [`MountedFs::get`].
     pub(crate) fn get_by_handle(
         &self,
         ino: Ino,
@@ -313,7 +314,7 @@ impl MountedFs {
         }
     }
 
-    /// The inode's lock, shared; counts a wait for who makes or deletes it.
+    /// The inode's lock, shared; counts a wait for the thread that makes or deletes the inode.
     #[track_caller]
     pub(crate) fn settled<'a>(&self, inode: &'a LiveInode) -> SharedInode<'a> {
         inode.try_read_lock().unwrap_or_else(|| {

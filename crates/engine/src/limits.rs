@@ -37,7 +37,8 @@ pub const SHARED_XATTR_BYTES: usize = 4 << 20;
 pub const XATTR_VALUE_BYTES: usize = 1 << 16;
 /// Inodes kept in memory, unless the caller says otherwise.
 pub const LIVE_INODES: usize = 1 << 15;
-/// Inodes whose times of access wait in memory for a change, on one thread's list; with as many, all are written.
+/// Inodes whose times of access wait in memory for a change, on one thread's list; when the list has this number, all
+/// are written.
 pub const LAZY_INODES: usize = 1 << 8;
 /// Orphans found at open that can't be finished, each of which stays in memory; with more of them e2fsck comes first.
 pub const ORPHANS_LEFT: usize = 1 << 10;

@@ -1,9 +1,10 @@
 //! Metadata blocks that change: their live bytes, the images of sealed epochs, and where readers find them.
 //!
-//! A [`LiveBlock`] belongs to whoever holds the lock of the inode that owns the block; that lock's holder alone
-//! changes it, under a handle. Changing is copy-on-write: a reader's snapshot and a sealed image each cost one count,
-//! and the bytes are copied only if one of them is still held. A block is found without a lock; a bucket of the table
-//! ([`Rank::IcacheBucket`]) is held to add one, and where a hand ([`Rank::Hand`]) looks for those that may go.
+//! A [`LiveBlock`] belongs to the thread that holds the lock of the inode that owns the block; only that thread changes
+//! it, under a handle. Changing is copy-on-write: a reader's snapshot and a sealed image each cost one count, and the
+//! bytes are copied only if one of them is still held. A block is found without a lock; a bucket of the table
+//! ([`Rank::IcacheBucket`]) is locked to add a block, and while a hand ([`Rank::Hand`]) looks for blocks that may
+//! leave.
 //!
 //! A block stays in the table while a [`Pin`] holds it, while an epoch that changed it is not committed, and as long
 //! as there is room. Once it left, the journal's newest image or the device has its contents, and the clean cache
@@ -206,7 +207,7 @@ impl Live {
         Pin(new)
     }
 
-    /// Whether the calling thread added so many blocks that it should look whether there are too many.
+    /// Whether the calling thread has added enough blocks to look whether too many are in memory.
     pub(crate) fn is_look_due(&self) -> bool {
         let unseen = self.unseen.mine();
         let is_due = unseen.get() >= UNSEEN.min(self.most / 16);
@@ -221,18 +222,18 @@ impl Live {
         self.table.len() as usize > self.trim_at.get()
     }
 
-    /// Lets go of blocks that nobody pins and whose last change is committed, until three quarters of what may be kept
-    /// are left. If that many can't go, the next trim waits until there are a quarter more. Does nothing while another
-    /// is at it.
+    /// Drops blocks that are not pinned and whose last change is committed, until three quarters of what may be kept
+    /// are left. If too few can be dropped, the next trim waits until a quarter more are in memory. Does nothing while
+    /// another thread trims.
     pub(crate) fn trim(&self, committed: Epoch) {
         let Some(mut hand) = self.hand.try_lock() else {
             return;
         };
         let too_many = (self.table.len() as usize).saturating_sub(self.most / 4 * 3);
-        // Who pins a block counts it, and so does an epoch's list; the table lets go of what it alone counts.
+        // A pin counts the block, and so does an epoch's list; the table drops a block that only the table counts.
         let mut may_go = |block: &LiveBlock| block.contents.stamp() <= committed;
         let swept = self.table.sweep(&mut hand, too_many, &mut may_go);
-        // Who could not look at all of them does not know how few can go.
+        // A sweep that could not look at all blocks does not know how few can be dropped.
         let left = match swept.is_blocked {
             true => 0,
             false => self.table.len() as usize,

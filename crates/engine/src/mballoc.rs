@@ -2,11 +2,11 @@
 //! scalable and a plain form.
 //!
 //! An allocation first takes its share of the sum of free blocks ([`crate::group`]), which leaves the floor that the
-//! request must: then it finds as many ([`search`]), if need be in pieces. A run is taken out of the buddies in memory
-//! while preparing ([`take`]); it is in no image yet, and dropping it gives it back ([`taken`]). Applying it puts it on
-//! the epoch's list. Freeing is prepared too ([`claim`]): blocks of the file system's
-//! own, free ones, and those that another is about to free are refused. A freed run comes back to memory when its epoch
-//! is durable, with all others of its group at once.
+//! request must. Then it finds the blocks of that share ([`search`]), if need be in pieces. A run is taken out of the
+//! buddies in memory while preparing ([`take`]); it is in no image yet, and dropping it gives it back ([`taken`]).
+//! Applying it puts it on the epoch's list. Freeing is prepared too ([`claim`]): blocks of the file system's own, free
+//! ones, and those that another thread is about to free are refused. A freed run comes back to memory when its epoch is
+//! durable, with all others of its group at once.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -75,20 +75,21 @@ pub(crate) struct BlockRequest {
     pub(crate) goal: FsBlock,
     /// How many in a row.
     pub(crate) want: u32,
-    /// As many will do where they begin at the goal, or where a row of as many as are wanted takes long to find; 1 to
+    /// A row of this length is enough where it begins at the goal, or where a row of `want` takes long to find; 1 to
     /// `want`.
     pub(crate) least: u32,
-    /// Whether as many will do also in the first place behind the goal in its group.
+    /// Whether a row of `least` is also enough in the first place after the goal in its group.
     pub(crate) is_near: bool,
     /// Free blocks that must be left.
     pub(crate) floor: u64,
 }
 
-/// Takes up to as many blocks in a row as are wanted, near the goal: see [`search`] for where. Called while preparing,
+/// Takes up to `want` blocks in a row, near the goal: [`search`] describes where. Called while preparing, without a
+/// handle.
 /// without a handle.
 ///
 /// # Errors
-/// `NoSpace` when no block can be had now ([`crate::icache::MountedFs`] tries again after a commit); `Corrupt`, `Io`
+/// `NoSpace` when no block is available now ([`crate::icache::MountedFs`] tries again after a commit); `Corrupt`, `Io`
 /// from reading bitmaps.
 pub(crate) fn take<'a>(
     volume: &'a OpenVolume,
@@ -194,8 +195,8 @@ impl Freeing<'_> {
         }
     }
 
-    /// Frees the blocks in the handle's epoch: they can be had again when it is durable. Those that held metadata are
-    /// the caller's to forget.
+    /// Frees the blocks in the handle's epoch: they are available again when it is durable. The caller forgets those
+    /// that held metadata.
     pub(crate) fn apply(mut self, handle: &Handle<'_>) {
         for group in self.runs_groups() {
             handle.use_blocks_for(u64::from(group.0) << 2 | 3, BLOCKS_A_GROUP);

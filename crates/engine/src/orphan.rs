@@ -1,20 +1,21 @@
-//! Inodes whose last name or last bytes are being taken away: found again after a crash. Noted down in the slots of the
-//! orphan file, or on the classic list where there is no such file, or when no free slot was found.
+//! Inodes whose last name or last bytes are being taken away: found again after a crash. They are recorded in the slots
+//! of the orphan file, or on the classic list if the volume has no such file or no free slot was found.
 //!
 //! A step that makes an entry, or takes one back, prepares it ([`Orphans::add`], [`Orphans::remove`]) with the inode's
-//! lock held: a slot is claimed then, as a value that gives it back if it is dropped. Then it takes the list's lock
-//! where the list is concerned ([`OrphanChange::lock`]; [`Rank::OrphanList`], before the handle, kept through apply),
-//! and applies ([`LockedEntry::apply`]) in the same handle as the change that needs it: `nlink` 0, a smaller size; or
-//! the one that completes it. The inode remembers its entry ([`OrphanPlace`]), so an entry goes whatever form made it.
+//! lock held: it claims a slot then, as a value that gives the slot back if it is dropped. Then it takes the list's
+//! lock if the entry concerns the list ([`OrphanChange::lock`]; [`Rank::OrphanList`], before the handle, kept through
+//! apply), and applies ([`LockedEntry::apply`]) in the same handle as the change that needs the entry (`nlink` 0, a
+//! smaller size) or completes it. The inode remembers its entry ([`OrphanPlace`]), so an entry is removed in the form
+//! that made it.
 //!
 //! The forms of [`OrphanForm`]: [`lockless`] and [`locked`] differ in how a slot is found, [`list`] uses none, and with
-//! none at all, for measurements, a crash forgets what was under way.
+//! `nothing`, for measurements, a crash forgets what was under way.
 //!
-//! Slots change on disk by the committer alone: handles put (slot, number, version) on the epoch's list, and the
-//! highest version of a slot wins. A claim that was never applied is on no such list.
+//! Only the committer changes slots on disk: handles put (slot, number, version) on the epoch's list, and the highest
+//! version of a slot wins. A claim that was never applied is on no such list.
 //!
-//! What a crash leaves: every inode that was in the middle of something is in a slot or on the list of a committed
-//! epoch; whoever opens the image deletes it (no names) or cuts it to its size.
+//! What a crash leaves: every inode that was in the middle of a deletion or a cut is in a slot or on the list of a
+//! committed epoch; the next mount deletes it (no names) or cuts it to its size.
 
 use std::collections::BTreeMap;
 
@@ -83,12 +84,12 @@ pub(crate) struct Orphans {
     /// [const after mount]
     blocks: Vec<FsBlock>,
     seed: Option<u32>,
-    /// The file's slots; none where there is no file.
+    /// The file's slots; empty on a volume without an orphan file.
     slots: Table,
     form: Chosen<OrphanForm>,
     lockless: Lockless,
     locked: CachePadded<Locked>,
-    /// On lines of its own, for who finds a slot reads what is beside it.
+    /// On lines of its own, because a thread that finds a slot reads the fields around it. [orphan list]
     list: CachePadded<Mutex<List>>,
     changes: EpochLists<Change>,
 }
@@ -171,7 +172,7 @@ impl Orphans {
         self.slots.is_empty() && self.list.lock().is_empty()
     }
 
-    /// Takes all slots but as many.
+    /// Takes all slots except `left`.
     #[cfg(test)]
     pub(crate) fn occupy(&self, left: usize) -> Vec<Claim<'_>> {
         let claim = || self.lockless.claim(&self.slots, Ino(1));

@@ -266,8 +266,8 @@ pub(crate) fn serve(mounted: &LiveFs) {
 
 /// [`reap`] for those whom nobody asks what came of it.
 fn reap_noting(mounted: &LiveFs, doomed: &UnderWay<'_>) {
-    // A failure of the journal is told to everyone who asks for anything after it. What is left is an orphan, which
-    // whoever opens the image next deletes.
+    // A failure of the journal is reported to every later caller. What is left is an orphan, which the next mount
+    // deletes.
     if let Err(Error::Corrupt(corrupt)) = reap(mounted, doomed, Patience::AllSteps) {
         mounted.note(corrupt);
     }
@@ -288,9 +288,9 @@ fn reap(mounted: &LiveFs, doomed: &UnderWay<'_>, patience: Patience) -> Result<b
 /// How often an operation is tried again when others used the space that was there.
 const ROOM_TRIES: usize = 3;
 
-/// Does an operation that may need space; where there is none, all that is doomed is deleted first, and what was freed
-/// becomes durable, before it is tried again. Nothing if it was refused space to the last: others may have taken what
-/// came back, or have some that they will not use. The caller holds nothing.
+/// Does an operation that may need space. If it finds none, all doomed inodes are deleted and what was freed becomes
+/// durable before it is tried again. `None` if it was refused space to the last: others may have taken what became
+/// free, or hold blocks that they will not use. The caller holds nothing.
 pub(crate) fn with_room<T>(
     mounted: &LiveFs,
     mut operation: impl FnMut(&LiveFs) -> Result<T, Error>,
@@ -498,7 +498,7 @@ impl LockedDeletion<'_> {
             self.number.apply(handle, self.is_directory);
         }
         match self.has_attributes {
-            // They would be there again with whoever gets the number, once a fast commit is replayed.
+            // A replayed fast commit would give them to the next inode of this number.
             true => self.locked.change_slot(handle, |slot| {
                 attribute_area_mut(slot)
                     .into_iter()

@@ -74,7 +74,7 @@ pub(crate) struct Writing {
     pub(crate) group_bytes: usize,
     /// Where the file system's own blocks lie.
     zones: Zones,
-    /// Who may take the last blocks.
+    /// How many blocks each kind of request must leave free.
     pub(crate) reserve: Reserve,
     /// What was found to be corrupt, and what follows.
     pub(crate) errors: Errors,
@@ -268,7 +268,7 @@ pub(crate) fn read_superblock(
     }
 }
 
-/// As [`read_superblock`], for who has a use for one that is none.
+/// Reads a superblock like [`read_superblock`], for a caller that can use a damaged one.
 ///
 /// # Errors
 /// When it can't be read; what is wrong with a copy that was asked for.

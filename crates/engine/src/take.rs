@@ -23,10 +23,10 @@ const FREE_PART: u64 = 64;
 const GROUP_PART: u64 = 8;
 
 impl LiveFs {
-    /// As [`LiveFs::take_row`], where fewer will do only if there is no row as long.
+    /// Takes blocks like [`LiveFs::take_row`], but fewer than `want` only if no row is that long.
     ///
     /// # Errors
-    /// As [`LiveFs::take_row`].
+    /// Those of [`LiveFs::take_row`].
     pub(crate) fn take_blocks(
         &self,
         purpose: BlockPurpose,
@@ -102,9 +102,9 @@ impl LiveFs {
         free.saturating_sub(self.writing().reserve.held_back())
     }
 
-    /// Takes as many blocks in a row near `goal` as the range's end says, of which its beginning will do, and none
-    /// beyond `reach`: see [`mballoc::take`]. When none can be had, what is kept for files is drawn back, then
-    /// uncommitted frees are committed, and a second look decides. Called while preparing, without a handle.
+    /// Takes a row of blocks near `goal`, of the length at the range's end; one of the range's beginning is enough. No
+    /// block lies beyond `reach`: see [`mballoc::take`]. If no block is available, what is kept for files is drawn
+    /// back, then uncommitted frees are committed, and a second look decides. Called while preparing, without a handle.
     ///
     /// # Errors
     /// `NoSpace`; `ReadOnly`, `Aborted`, `Corrupt`, `Io`.

@@ -38,7 +38,7 @@ pub(crate) trait Form: Copy + PartialEq + Default + 'static {
         Self::THERE.iter().map(|(name, _)| *name).collect()
     }
 
-    /// What can be chosen, for who chose something else.
+    /// The values that can be chosen, for the error about another.
     fn there() -> String {
         Self::values().join(", ")
     }
@@ -198,7 +198,7 @@ pub enum DirReserve {
     Normal,
     /// 128 (`high`).
     High,
-    /// So many, [`DirReserve::LEAST`] to [`DirReserve::MOST`] (the number).
+    /// This number of inodes, [`DirReserve::LEAST`] to [`DirReserve::MOST`].
     Numbers(u16),
 }
 

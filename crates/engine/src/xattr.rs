@@ -90,7 +90,7 @@ pub(crate) fn change(
 
 /// All attributes of an inode as it is now.
 pub(crate) fn read_now(mounted: &MountedFs, ino: Ino) -> Result<Vec<Xattr>, Error> {
-    // Who changes the attributes has the lock, so that no block is freed while it is read.
+    // A thread that changes the attributes has the lock, so no block is freed while it is read.
     let live = mounted.get(ino)?;
     let _still = live.read_lock();
     read_all(mounted, &mounted.load_used(ino)?)

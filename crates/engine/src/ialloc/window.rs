@@ -40,7 +40,7 @@ struct State {
     pieces: Vec<Piece>,
     /// How many are left in all of them.
     left: u32,
-    /// Behind the last number that was set aside and is not one of those again; 0 if there is none.
+    /// After the last number that was set aside and is not one of the directory's own; 0 if none was.
     end: u32,
     /// Numbers of the group that were set aside for the directory, or that its files were seen to have: at most
     /// [`WORDS_OWN`] words of them, in ascending order.
@@ -111,8 +111,8 @@ impl Window {
         Some((state.group, index))
     }
 
-    /// About how many names the directory has, 0 if that is not known; and whether a look at its blocks would tell
-    /// nothing to who fills the window: since one saw all names, they only got more, with numbers of the window's.
+    /// About how many names the directory has, 0 if that is not known; and whether a look at its blocks would not help
+    /// to fill the window: since all names were seen, names were only added, with numbers of the window.
     pub(super) fn names(&self, changes: Option<u64>) -> (u32, bool) {
         let state = self.state.lock();
         let only_grew = changes.zip(state.changes);
@@ -149,7 +149,7 @@ impl Window {
         give_back(&self.inodes, &mut state)
     }
 
-    /// Gives all numbers back if none was taken for so many ticks; how many.
+    /// Gives all numbers back if none was taken for `ticks` ticks; returns how many.
     pub(super) fn draw_back_idle(&self, tick: u32, ticks: u32) -> u32 {
         let mut state = self.state.lock();
         match state.left > 0 && tick.wrapping_sub(state.used) >= ticks {
@@ -292,9 +292,9 @@ fn nth_bit(bits: u64, rank: u32) -> u32 {
     rest.trailing_zeros().min(63)
 }
 
-/// Of a directory's own numbers in a word those that are taken again: where they are most of a block of the inode
-/// table, all of that block, for the rest is nobody's or will be the directory's; where they are at least so many, just
-/// them; else nothing, so that its files leave blocks where they are few among others'.
+/// The numbers of a word to take again, given a directory's own numbers in it. If they are most of a block of the inode
+/// table, all of that block, because the rest is unused or will be the directory's; if they are at least `least`, just
+/// them; otherwise none, so that the directory's files leave blocks in which they are few among others'.
 fn worth_taking(own: Chunk, least: u32) -> Chunk {
     let of_block = |block: u32| {
         let all = 0xffff << (block * BLOCK);

@@ -70,7 +70,7 @@ fn windows_of_two_directories_do_not_mix() {
     assert_eq!(fill(&inodes, &a, 200, &[]), Some(64));
     assert_eq!(drain(&a), (65..264).collect::<Vec<_>>());
     assert_eq!(fill(&inodes, &b, 16, &[]), Some(32));
-    // What is in a window can be had.
+    // The numbers in a window are available.
     assert_eq!(inodes.sum(), u64::from(LEN - 32 - 200 - 1));
     drop(b);
     assert_eq!(fill(&inodes, &a, 8, &[]), Some(264));
@@ -88,7 +88,7 @@ fn a_directory_that_only_got_files_of_its_window_is_known() {
     // The number that was taken got a name, or will.
     assert_eq!(window.names(Some(8)), (4, true));
     assert_eq!(window.names(Some(7)), (4, true));
-    // Another name came, or one went; or there is no telling.
+    // Another name was added, or one was removed; or it is not known.
     assert_eq!(window.names(Some(9)), (4, false));
     assert_eq!(window.names(None), (4, false));
     assert_eq!(drain(&window).len(), 3);

@@ -1,18 +1,18 @@
-//! The form with windows (`dir_ireserve=auto|low|normal|high|N`): a directory's files take numbers that lie together
-//! and that nobody else takes, so that they share blocks of the inode table with each other, and cache lines with
-//! nobody.
+//! The form with windows (`dir_ireserve=auto|low|normal|high|N`): a directory's files take numbers that are adjacent
+//! and that no other directory takes, so they share blocks of the inode table with each other, and no cache lines with
+//! others.
 //!
 //! ```text
 //! auto        a directory's first file takes a number of its thread's window; from the second on the directory has a
 //!             window, about a quarter as large as it has names: 2 to 128 numbers, to 512 if it is indexed;
-//!             directories take numbers of the thread's window, one behind the other
-//! low, ...    16, 64, 128 or N numbers a directory: it takes the first and its files the others; then as many again
+//!             directories take numbers of the thread's window, in ascending order
+//! low, ...    16, 64, 128 or N numbers a directory: it takes the first and its files the others; then N again
 //! ```
 //!
-//! A window is filled with the directory's own numbers that are free again, else with those beside the ones that the
-//! files around the new name's slot have, else behind the last window, else with an aligned chunk: of the directory's
-//! own group while that has any. Nobody gets a window that would leave fewer numbers for all others than a
-//! thirty-second; then one number is taken at a time, and when there is none, every window is drawn back.
+//! A window is filled with the directory's own numbers that are free again, else with those next to the ones that the
+//! files around the new name's slot have, else with those after the last window, else with an aligned chunk: of the
+//! directory's own group while that has any. A window that would leave fewer than a thirty-second of all numbers for
+//! others is not filled; then one number is taken at a time, and when none is available, every window is drawn back.
 //!
 //! Locks: a window's ([`Rank::InodeWindow`](sync::Rank)), the list of windows ([`Rank::InodeWindows`]); bitmaps are
 //! read with neither held.
@@ -36,7 +36,7 @@ const LEAST: [u32; 2] = [2, 4];
 const MOST: [u32; 2] = [128, 512];
 /// How long a tick is, at least; one ends with a commit.
 const TICK: Duration = Duration::from_secs(10);
-/// A window from which nothing was taken for so many ticks is given back.
+/// A window from which nothing was taken for this number of ticks is given back.
 const IDLE: u32 = 6;
 
 const SHARDS: usize = 16;
@@ -159,7 +159,7 @@ impl Windows {
         ]
     }
 
-    /// How many numbers the next window of a directory with so many names has; 0 for none.
+    /// How many numbers the next window of a directory with `names` names has; 0 for no window.
     fn size(&self, names: u32, is_indexed: bool) -> u32 {
         match self.form.get().numbers() {
             Some(numbers) => numbers,

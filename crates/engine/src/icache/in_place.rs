@@ -1,15 +1,16 @@
 //! Where a file was overwritten last: what the next write in place needs to know, so that it neither copies the record
 //! nor searches the map.
 //!
-//! It says of one run of written blocks, cut at the file's end, where it lies on the device, that the file's data may
-//! be changed, and what its times are. It is true as long as the inode does not change: who writes it or relies on it
-//! holds the inode's lock shared, and every change of the record (which each change of the map is, too) clears it
-//! under that lock, held exclusively; but for the number of the next orphan, which a file's data don't depend on. So it
-//! can't be stale, and has no version.
+//! It records for one run of written blocks, cut at the file's end, where the run is on the device, that the file's
+//! data may be changed, and what the file's times are. It is true as long as the inode does not change: a thread that
+//! writes it or relies on it holds the inode's lock shared, and every change of the record (which each change of the
+//! map is, too) clears it under that lock, held exclusively. The number of the next orphan is an exception, because a
+//! file's data do not depend on it. So the place can't be stale, and has no version.
 //!
-//! It is a few words that are copied without a lock ([`Latest`]), for several may write in place at once; a lock of its
-//! own ([`Rank::Leaf`]), only tried, serialises those who replace them. The memory is taken when a file is first
-//! overwritten. What a crash leaves: nothing of this.
+//! It is a few words that are copied without a lock ([`Latest`]), because several threads may write in place at once; a
+//! lock of its own ([`Rank::Leaf`]), only tried, serialises the threads that replace them. The memory is allocated when
+//! a file is first overwritten, and freed with the inode. Interleavings: those of [`Latest`], and
+//! `tests/writing/in_place.rs`. What a crash leaves: nothing of this.
 
 use ondisk::{Flags, Timestamp};
 use sync::{CachePadded, Latest, Mutex, OnceLock, Rank};
@@ -68,7 +69,7 @@ pub(super) struct LastInPlace(OnceLock<Box<CachePadded<Known>>>);
 struct Known {
     /// All zeros for no place. [replacing, and the inode's lock, shared; or that, exclusive]
     place: Latest<WORDS>,
-    /// Held by who replaces the place beside others; only tried. [leaf]
+    /// Held by the thread that replaces the place; only tried. [leaf]
     replacing: Mutex<()>,
 }
 

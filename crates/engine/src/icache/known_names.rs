@@ -4,14 +4,15 @@
 //! directory --> parts --> | version of the names | inode, length | name (up to 40 bytes) |    one line a name
 //! ```
 //!
-//! An entry says that at this version of the directory's names ([`super::LiveInode::names_version`]) the name stood
-//! for that inode. It counts while the directory is at that version; every change of a name makes a new one, so
-//! nothing is ever taken out. Only names that are there are kept, and only once lookups come again and again while no
-//! name changes: who makes and removes files pays nothing for it.
+//! An entry records that at this version of the directory's names ([`super::LiveInode::names_version`]) the name stood
+//! for that inode. It is valid while the directory is at that version; every change of a name makes a new version, so
+//! no entry is ever removed. Only existing names are kept, and only after repeated lookups without a change of a name
+//! in between: creating and removing files costs nothing here.
 //!
 //! Entries are words that are copied without a lock ([`Latest`]). A lock of the directory's own ([`Rank::Leaf`]), which
-//! is only tried, serialises those who add. The memory is the directory's inode's and goes with it; how much there is
-//! in all is bounded. What a crash leaves: nothing of this.
+//! is only tried, serialises the threads that add. The memory belongs to the directory's inode and is freed with it;
+//! the amount in all is bounded. Interleavings: those of [`Latest`], and `tests/writing/known.rs`. What a crash leaves:
+//! nothing of this.
 
 use ondisk::Ino;
 use sync::{Arc, CachePadded, Guarded, Hint, Latest, Mutex, OnceLock, Rank};
@@ -53,7 +54,7 @@ struct Known {
     parts: [Part; PARTS],
     /// Entries that are in use, a power of two: whole parts. [adding; read: any time, hint]
     entries: Hint<usize>,
-    /// Held by who adds; only tried. [leaf]
+    /// Held by a thread that adds; only tried. [leaf]
     adding: Mutex<()>,
     /// Parts that this directory has. [adding]
     taken: Guarded<usize>,
@@ -168,8 +169,8 @@ impl KnownNames {
         known.find(version, name.len(), &words_of(name)?)
     }
 
-    /// Keeps what a name stands for at this version, in a directory of so many blocks, if lookups at it come again and
-    /// again.
+    /// Keeps what a name stands for at this version, in a directory of `blocks` blocks, if lookups at that version are
+    /// repeated.
     pub(super) fn add(&self, version: u64, name: &[u8], ino: Ino, blocks: u64, all: &Parts) {
         let here = version << MISS_BITS;
         // Not written once there were enough.

@@ -23,9 +23,9 @@ pub(crate) struct LoadedInode {
 /// Where the whole of an inode is.
 #[derive(Clone)]
 enum Slot {
-    /// In a block, from this byte on, so many bytes.
+    /// In a block: the first byte, and the number of bytes.
     Block(Arc<Block>, usize, usize),
-    /// So many bytes: the record and zeros, put together when they are asked for.
+    /// The number of bytes: the record and zeros, put together on first use.
     Record(usize, OnceLock<Box<[u8]>>),
 }
 
@@ -51,7 +51,7 @@ impl LoadedInode {
         }
     }
 
-    /// The inode with this record, whose slot is in a block, from a byte on, so many bytes.
+    /// The inode with this record, whose slot is in a block: the first byte, and the number of bytes.
     pub(super) fn of_block(
         ino: Ino,
         inode: Inode,
@@ -119,7 +119,7 @@ impl LoadedInode {
         self.flags().contains(Flags::INLINE_DATA)
     }
 
-    /// The two parts of inline contents: the block area, and the value of `system.data` (empty if there is none).
+    /// The two parts of inline contents: the block area, and the value of `system.data` (empty if the inode has none).
     pub(crate) fn inline_parts(&self) -> Result<(&[u8], &[u8]), Error> {
         let area = ListPlace::Inode(inode::attribute_area(self.slot()).unwrap_or_default());
         let entries = xattr::entries(area).map_err(|corrupt| corrupt.ino(self.ino))?;

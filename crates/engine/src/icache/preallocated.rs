@@ -1,6 +1,6 @@
-//! Giving back what is kept for files and directories: by their owners when they are done, by anyone who finds no
-//! space, and all of it when keeping is switched off, and at the end. While preparing only, without a handle; of locks,
-//! those of what is kept and of groups, one at a time, and around all of it that of who draws back
+//! Giving back what is kept for files and directories: by their owners when they are done, by a thread that finds no
+//! space, and all of it when keeping is switched off, and at the end. While preparing only, without a handle. Locks:
+//! those of what is kept and of groups, one at a time, and around all of it that of the thread that draws back
 //! ([`Rank::DrawBack`](sync::Rank)).
 
 use ondisk::Ino;

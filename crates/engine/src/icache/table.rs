@@ -1,25 +1,27 @@
 //! Which inodes are in memory: one table of counted entries, in either of two forms that may be changed for one another
 //! at any time ([`SwitchedTable`]).
 //!
-//! `inode_lookup=rcu`: an inode is found without a lock and without writing a line that others read, but for its own
-//! count. Added, removed and, after a hand's mark, counted, it is under the lock of its bucket alone
+//! `inode_lookup=rcu`: an inode is found without a lock and without writing a line that others read, except its own
+//! count. It is added, removed and, after a hand's mark, counted under the lock of its bucket alone
 //! ([`sync::Rank::IcacheBucket`]).
 //!
 //! `inode_lookup=locked`, the plain form: the same buckets under one lock ([`sync::Rank::IcacheTable`]), as in Linux
 //! before lookups under RCU. A lookup has no guard, and what leaves the table is freed at once.
 //!
-//! An inode is there once. It is loaded with nothing locked and added after a second look; who comes second takes the
-//! one that is there. Nobody waits for another's load: the table's block is read once, by the cache of blocks, and the
-//! rest is a copy of 256 bytes. What was loaded while another instance changed and left is refused and loaded again
-//! (the bucket's count of removals tells).
+//! An inode is in memory once. It is loaded with nothing locked and added after a second look; the second of two
+//! threads takes the instance of the first. No thread waits for another's load: the table's block is read once, by the
+//! cache of blocks, and the rest is a copy of 256 bytes. If another instance changed and left meanwhile, the bucket's
+//! count of removals has changed: what was loaded is refused and loaded again.
 //!
-//! Who meets an inode that is being made, finds it without a record; one that is being deleted, still with its record.
-//! Both are locked by who does that, and whoever must know how it ends waits for that lock, with nothing or a
-//! directory's lock held; no lookup by name gets there, for there is no name.
+//! An inode that is being made is found without a record; one that is being deleted, still with its record. Both are
+//! locked by the thread that does that. A thread that must know how it ends waits for that lock, with nothing or a
+//! directory's lock held; a lookup by name does not find such an inode, because it has no name.
 //!
-//! An inode that nobody uses leaves when there are too many: hands go round parts of the table, each locked only by
-//! who moves it, and whoever loads pays. One that someone holds may leave like any other while it has names; how many
-//! hold it stays in [`Absent`] and goes with it when it is loaded again. What a crash leaves: nothing of this.
+//! An inode that no thread uses leaves when too many are in memory: hands go round parts of the table, each locked only
+//! by the thread that moves it, and a thread that loads an inode moves them. A held inode may leave like any other
+//! while it has names; its number of holders stays in [`Absent`] and is taken over when it is loaded again. Memory: the
+//! table's domain drops an inode after every reader that may see it ([`sync::rcu`]), or the last `Arc` does.
+//! Interleavings: those of [`sync::rcu`], and `tests/writing/inodes.rs`. What a crash leaves: nothing of this.
 
 use ondisk::Ino;
 use sync::rcu::{Hand, Keyed, SwitchedTable};
@@ -29,11 +31,11 @@ use super::LiveInode;
 use super::absent::Absent;
 use crate::variants::InodeLookup;
 
-/// Parts of the table that a hand goes round: as many threads can let go of inodes at once.
+/// Parts of the table that a hand goes round: at most this number of threads can drop inodes at once.
 const HANDS: usize = 16;
 /// Buckets that the table of a volume that is written to begins with.
 const BUCKETS: usize = 1024;
-/// A thread looks whether there are too many once in so many inodes that it added.
+/// A thread looks whether too many are in memory once in this number of inodes that it added.
 const ADDED_MOST: u64 = 256;
 
 /// How a look at the inode of a number went.
@@ -90,9 +92,9 @@ struct NextTrim {
 /// What a thread counts for itself. If two share it for a moment, a count may be lost.
 #[derive(Default)]
 struct Lane {
-    /// [this thread's, read by who sums up]
+    /// [this thread's; read by the thread that sums up]
     found: OwnThread<u64>,
-    /// [this thread's, read by who sums up]
+    /// [this thread's; read by the thread that sums up]
     failed: OwnThread<u64>,
     /// Inodes added since it looked whether there are too many. [this thread's]
     added: OwnThread<u64>,
@@ -259,7 +261,7 @@ impl InodesInMemory {
         self.gone.add(gone as u64);
         let len = self.table.len();
         self.next_trim.commit_helps.set(refused > self.most / 8);
-        // Who could not look at all of them does not know how few can go.
+        // A sweep that could not look at all inodes does not know how few can leave.
         let trim_at = match len > self.most && !is_part {
             true => len / 4 * 5,
             false => self.most,
@@ -290,7 +292,7 @@ impl InodesInMemory {
         trimmed
     }
 
-    /// A look at an inode waited for who made or deleted it.
+    /// A look at an inode waited for the thread that made or deleted it.
     pub(crate) fn waited(&self) {
         self.waits.add(1);
     }

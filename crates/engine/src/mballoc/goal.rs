@@ -63,7 +63,7 @@ impl Goals {
         self.used().goal(geometry, ino, own)
     }
 
-    /// So many blocks of file `ino` were taken up to this one.
+    /// Records that `len` blocks of file `ino` were taken up to this one.
     pub(crate) fn took(&self, geometry: &Geometry, ino: Ino, end: FsBlock, len: u64) {
         if len >= LARGE {
             self.used().took(geometry, ino, end);

@@ -1,11 +1,11 @@
 //! Blocks kept for files that grow: out of the bitmaps in memory, in no image, so that a crash loses none of them.
 //!
 //! A file keeps pieces for logical ranges ([`OfFile`], with its inode in memory); a thread keeps runs for small files,
-//! one behind the other, and for its directories ([`Lane`], [`beside`]). Each lies under a lock of its own
-//! ([`Rank::Preallocation`]), held for a look: who takes a part owns it alone, others find what is left. Which files
-//! keep anything is on their threads' lists, so that who finds no space can draw everything back, one at a time
-//! ([`Rank::DrawBack`]): another who finds none meanwhile waits for what the first has in hand. A list has room for a
-//! few hundred files, and the one that is longest on it gives back first.
+//! in ascending order, and for its directories ([`Lane`], [`beside`]). Each has a lock of its own
+//! ([`Rank::Preallocation`]), held for a look: a thread that takes a part owns it alone, others find what is left. The
+//! files that keep anything are on their threads' lists, so that a thread that finds no space can draw everything back.
+//! Threads do that one at a time ([`Rank::DrawBack`]): a second one that finds no space waits until the first has given
+//! back what it drew. A list has room for a few hundred files, and the file that is on it longest gives back first.
 
 use std::collections::VecDeque;
 

@@ -44,7 +44,7 @@ struct Search<'a> {
     is_near: bool,
 }
 
-/// Finds and takes up to `share` blocks in a row by one who has a share of as many.
+/// Finds and takes up to `share` blocks in a row. The caller has a share of `share` blocks.
 pub(super) fn search(
     volume: &OpenVolume,
     groups: &Groups,
@@ -127,7 +127,7 @@ impl Search<'_> {
         let found = at_goal
             .filter(|run| run.end - run.start >= self.least)
             .or_else(|| bits.buddy().find_behind(bit, behind))
-            // If there is none, that is remembered, so that the next one does not look again.
+            // A failure is remembered, so that the next search does not look again.
             .or_else(|| bits.buddy().find(behind))?;
         match self.is_near {
             true => bits.buddy().run_at(found.start, self.want),

@@ -17,8 +17,8 @@ pub(crate) struct TakenBlocks<'a> {
     run: Option<GroupRun>,
 }
 
-/// Blocks taken out of the bitmaps in memory and kept for later, borrowing nothing: dropped as it is, it keeps them
-/// from everyone until the volume is opened again, so whoever keeps one gives it back by [`Aside::take_up`].
+/// Blocks taken out of the bitmaps in memory and kept for later, without a borrow. If the value is dropped, they are
+/// lost until the next mount, so its owner gives them back by [`Aside::take_up`].
 #[must_use = "the blocks are lost to all until the next mount unless it is taken up again"]
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Aside(GroupRun);

@@ -68,7 +68,7 @@ pub fn tune<E: From<Error>>(
     Ok(())
 }
 
-/// Does something with the journal's log, where its superblock is; `without`: where there is no journal.
+/// Runs `work` on the journal's log, wherever its superblock is; returns `without` on a file system without a journal.
 fn on_journal<T>(
     device: &Arc<dyn BlockDevice>,
     superblock: Superblock,

@@ -31,7 +31,7 @@ use crate::mballoc::{BLOCKS_A_RUN, TakenBlocks};
 use crate::sb;
 use crate::xattr;
 
-/// Who makes an inode, and with which permissions.
+/// The owner and the permissions of an inode that is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewInode {
     /// Permission bits, setuid, setgid, sticky: within 0o7777, as they were asked for.
@@ -239,8 +239,8 @@ fn take_number<'a>(
 /// A number that was just taken, with its live inode; `others` are the inodes that the caller locks together with it.
 ///
 /// # Errors
-/// `Corrupt` where that is no free number: the bitmap is wrong, and what has the number is known in memory. Whoever
-/// asks next gets another.
+/// `Corrupt` if the number is in use: the bitmap is wrong, and the inode with the number is known in memory. The next
+/// caller gets another number.
 fn blank<'a>(
     mounted: &LiveFs,
     number: InodeNumber<'a>,

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::icache::LiveFs;
 use crate::orphan::OrphanChange;
 
-/// Gives an inode that is no directory one more name.
+/// Gives an inode that is not a directory one more name.
 pub(crate) fn link(mounted: &LiveFs, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Error> {
     let seen = dir::see(mounted, parent, name)?;
     if seen.ino().is_some() {

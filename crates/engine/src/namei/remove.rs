@@ -1,9 +1,9 @@
 //! Taking names away: unlink and rmdir, and what becomes of an inode without names.
 //!
-//! One step: the name goes, and with the last one the inode and its blocks. An inode that someone holds, or that has
-//! too many blocks for one step, becomes an orphan in it: it is deleted step by step ([`reap::doom`]), when nobody
-//! holds it, by someone who holds nothing. What a cut leaves: the name and its inode, neither, or an orphan. Freed
-//! blocks and numbers can be had again when the step is durable.
+//! One step removes the name, and with the last one the inode and its blocks. An inode that has a holder, or too many
+//! blocks for one step, becomes an orphan in it: it is deleted step by step ([`reap::doom`]), when it has no holder any
+//! more, by a thread that holds nothing. What a cut leaves: the name and its inode, neither, or an orphan. Freed blocks
+//! and numbers are available again when the step is durable.
 
 use ondisk::{FileType, Ino, Timestamp};
 use sync::{Arc, RwLockWriteGuard};
@@ -154,8 +154,8 @@ impl<'a> LostName<'a> {
     }
 }
 
-/// Dooms an inode after the step that took its last name, unless someone holds it and so dooms it later: that was done,
-/// whatever comes of this. What fails leaves an orphan, which whoever opens the file system next deletes.
+/// Dooms an inode after the step that took its last name, unless it has a holder, which dooms it later. The name is
+/// removed even if this fails. A failure leaves an orphan, which the next mount deletes.
 pub(super) fn reap_after(mounted: &LiveFs, ino: Ino) {
     if mounted.get(ino).is_ok_and(|live| live.is_held_still()) {
         return;

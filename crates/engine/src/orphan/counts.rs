@@ -15,7 +15,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// A look that found a slot or did not, passed over so many full ranges, and met this.
+    /// Counts a search that found a slot or did not, skipped `skipped` full ranges, and met this.
     pub(super) fn note(&self, found: bool, skipped: u64, met: Met) {
         match found {
             true => self.taken.add(1),

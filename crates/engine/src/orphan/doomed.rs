@@ -1,18 +1,24 @@
-//! Inodes without names that nobody holds any more: the queue of those who delete them, and who is deleting one.
+//! Inodes without names that have no holder any more: a queue for the threads that delete them, and the deletions under
+//! way.
 //!
-//! Whoever lets go of such an inode last puts its number here ([`Doomed::push`]), if threads serve the queue and it has
-//! room; else it deletes the inode itself, when it has dropped its locks ([`Doomed::begin`]). Who may neither wait nor
-//! fail leaves it here in any case ([`Doomed::leave`]): as many as were held at one moment, for each change deletes
-//! what it finds so before it begins. Who takes a number from here holds nothing. [`Doomed::wait_idle`] tells when all
-//! that was doomed is gone.
+//! The thread that releases such an inode last puts its number here ([`Doomed::push`]), if threads serve the queue and
+//! it has room; otherwise it deletes the inode itself, after it has dropped its locks ([`Doomed::begin`]). A thread
+//! that may neither wait nor fail puts it here in any case ([`Doomed::leave`]). The queue then has at most the inodes
+//! that were held at one moment, because each change deletes what it finds so before it begins. A thread that takes a
+//! number from here holds nothing. [`Doomed::wait_idle`] returns when all that was doomed is deleted.
 //!
-//! One lock ([`Rank::Leaf`]) around the queue. Who deletes inodes itself takes no lock and writes a count of its own
-//! thread only; an unlink that asks whether the queue is full reads. What a crash leaves: nothing of this; each such
-//! inode is among the orphans.
+//! One lock ([`Rank::Leaf`]) around the queue. A thread that deletes inodes itself takes no lock and writes a count of
+//! its own only; an unlink that asks whether the queue is full only reads. What a crash leaves: nothing of this; each
+//! such inode is among the orphans.
 //!
-//! Why nobody sleeps for ever: who ends a deletion lowers its count and then looks whether someone waits; who waits
-//! says so first and then looks at the counts, with the lock held until it sleeps. Both are sequentially consistent,
-//! so either the waiter sees the count lowered, or it is seen, and is woken under the lock.
+//! Why no thread sleeps for ever: a thread that ends a deletion lowers its count and then looks for waiters; a waiter
+//! adds itself to `waiters` and then looks at the counts, with the lock held until it sleeps. All of these are SeqCst.
+//! If the count is lowered first, the waiter sees that; if the waiter adds itself first, the other thread sees it, and
+//! wakes it under the lock.
+//!
+//! Interleavings: `who_waits_is_woken_and_nothing_that_began_before_is_under_way` and
+//! `what_is_pushed_is_taken_once_and_only_while_someone_serves`, below, under schedules. The counts are words of lanes,
+//! freed with the whole; nothing is reclaimed before.
 
 use std::collections::VecDeque;
 
@@ -20,7 +26,7 @@ use ondisk::Ino;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::{CachePadded, Condvar, Hint, Lanes, Mutex, Rank};
 
-/// Numbers that wait at most, but for those left by who may not wait.
+/// Numbers that wait at most, besides those of [`Doomed::leave`].
 const MOST: usize = 1024;
 
 /// The queue; see the module.
@@ -37,7 +43,7 @@ pub(crate) struct Doomed {
     is_served: CachePadded<Hint<bool>>,
     /// For each thread, the deletions that it began and that are under way. [atomic: SeqCst]
     under_way: Lanes<AtomicU64>,
-    /// Who waits until nothing is under way. [atomic: SeqCst]
+    /// Threads that wait until nothing is under way. [atomic: SeqCst]
     waiters: CachePadded<AtomicUsize>,
 }
 
@@ -167,7 +173,7 @@ impl Doomed {
         self.arrived.notify_all();
     }
 
-    /// Whether the queue is full, so that who dooms more should help first.
+    /// Whether the queue is full, so that a thread that dooms more should help first.
     pub(crate) fn is_full(&self) -> bool {
         self.len.get() >= MOST
     }
@@ -201,7 +207,7 @@ impl Doomed {
             self.ended.wait(&mut waiting);
         }
         drop(waiting);
-        // SeqCst: who still sees the waiter wakes nobody; pairs with the load in `UnderWay`'s drop.
+        // SeqCst: a thread that still sees the waiter wakes none; pairs with the load in `UnderWay`'s drop.
         self.waiters.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -228,24 +234,24 @@ mod tests {
                             let under_way = doomed.begin(Ino(11));
                             // Relaxed: the schedule is sequential; here and below.
                             over.store(2 * round + 1, Ordering::Relaxed);
-                            // Relaxed: as above.
+                            // Relaxed: the schedule is sequential.
                             over.store(2 * round + 2, Ordering::Relaxed);
                             drop(under_way);
                         }
                     }
                     None => {
-                        // Relaxed: as above.
+                        // Relaxed: the schedule is sequential.
                         let before = [0, 1].map(|thread| over[thread].load(Ordering::Relaxed));
                         doomed.wait_idle();
                         for (over, before) in over.iter().zip(before) {
-                            // Relaxed: as above.
+                            // Relaxed: the schedule is sequential.
                             assert!(over.load(Ordering::Relaxed) >= before.next_multiple_of(2));
                         }
                     }
                 });
                 assert!(doomed.is_idle());
             });
-            // Relaxed: as above.
+            // Relaxed: the schedule is sequential.
             waited += usize::from(over[0].load(Ordering::Relaxed) == 6);
             run.unwrap();
         }

@@ -1,5 +1,5 @@
 //! The classic list of orphans: its head in the superblock, and in each inode's `dtime` the number of the next. The
-//! form `orphan=list`, and where all others turn when there is no slot.
+//! form `orphan=list`, and the fallback of all others when no slot is free.
 //!
 //! One lock ([`Rank::OrphanList`]), taken before the handle and kept through apply; it protects the chain and every
 //! `dtime` that names a neighbour. An inode remembers its place in the chain, so that it is found without a look along

@@ -135,7 +135,8 @@ mod tests {
         }
     }
 
-    /// A word is cleared before the count is raised: whom nobody else can be faster than finds it at once.
+    /// The slot is cleared before `free` is incremented, so a thread that sees `free > 0` and has no competitor always
+    /// finds a slot on its first scan.
     #[test]
     fn who_may_take_the_last_slot_finds_it_at_once() {
         let mut skipped = 0;
@@ -175,7 +176,7 @@ mod tests {
                 &[],
             );
             let form = Lockless::default();
-            // What its next owner's version follows; written by whoever owns the slot.
+            // The version that the next owner's must follow; written by the slot's owner.
             let last = Mutex::new(Rank::Leaf, 0);
             scheduled(seed, || {
                 sync::thread::workers(3, |thread| {

@@ -8,17 +8,19 @@
 //! ```
 //!
 //! A word holds an inode's number (0: free) and above it a version, which grows when the slot is claimed and when it is
-//! released. Who wants a slot takes one off a range's count, if there is one ([`Table::take`]), and then finds a free
-//! word in the range and swaps its number in ([`Table::find`]); who gives one back clears the word and then raises the
-//! count. So a range has at least as many free words as its count and all those who took from it and still look.
+//! released. A thread that wants a slot takes one off a range's count, if it is not 0 ([`Table::take`]), and then finds
+//! a free word in the range and swaps its number in ([`Table::find`]). A thread that gives a slot back clears the word
+//! and then increments the count. So a range has at least as many free words as the sum of its count and the threads
+//! that took from it and still search.
 //!
-//! Invariants. A word that is not 0 below is changed by its owner only. Versions of a slot follow the epochs: what an
-//! apply in epoch E released is seen free by a claim whose handle then begins in E or later, for E can't end while the
-//! apply runs; so within an epoch the highest version of a slot is the last, and between epochs none goes back.
+//! Invariants. A word that is not 0 below is changed by its owner only. Versions of a slot follow the epochs: a slot
+//! that an apply in epoch E released is seen free by a claim whose handle then begins in E or later, because E can't
+//! end while the apply runs. So within an epoch the highest version of a slot is the last, and from one epoch to the
+//! next no version decreases.
 //!
-//! No locks: all forms work on these words, at the same time. The words of a block come into being when the first of
-//! its slots is claimed, so memory follows use; they stay until the table goes, hence nothing needs reclaiming. What a
-//! crash leaves: nothing of this; a claim reaches the disk by what its apply appends to the epoch's list, only.
+//! No locks: all forms work on these words, at the same time. The words of a block are allocated when the first of its
+//! slots is claimed, so memory follows use; they stay until the table is dropped, so nothing needs reclaiming. What a
+//! crash leaves: nothing of this; a claim reaches the disk only by what its apply appends to the epoch's list.
 //! Interleavings: the tests of [`super::lockless`], and `tests/writing/orphan_slots.rs`.
 
 use ondisk::Ino;
@@ -181,7 +183,7 @@ impl Table {
             // Relaxed: nobody else has the table yet; here and below.
             table.word(*slot).store(ino.0.into(), Ordering::Relaxed);
             let range = &table.ranges[shape.range_of(*slot) as usize];
-            // Relaxed: as above.
+            // Relaxed: no other thread has the table yet.
             range.free.fetch_sub(1, Ordering::Relaxed);
         }
         table
@@ -271,8 +273,8 @@ impl Table {
         let word = self.word(slot);
         // Relaxed: nobody else changes a word that is in use.
         let version = ((word.load(Ordering::Relaxed) >> 32) as u32).wrapping_add(1);
-        // Release: who claims the slot next begins its handle after this one began; pairs with the Acquire in
-        // `claim_word`.
+        // Release: the thread that claims the slot next begins its handle after this one began; pairs with the Acquire
+        // in `claim_word`.
         word.store(u64::from(version) << 32, Ordering::Release);
         self.put_back(self.shape.range_of(slot));
         version
@@ -344,7 +346,7 @@ mod tests {
                     .map(|part| shape.lines_of(part).len())
                     .min();
                 let most = shape.ranges() as usize * smallest.unwrap();
-                // At least 16 lines, even in the smallest file; 128 wherever there are as many.
+                // At least 16 lines, even in the smallest file; 128 in every file that has 128.
                 assert!(most >= (blocks * shape.lines()).min(128) as usize / 2);
                 for thread in 0..most.min(2000) {
                     let (range, line) = shape.start(thread);

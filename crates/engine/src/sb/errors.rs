@@ -102,7 +102,7 @@ pub(crate) struct Errors {
     hook: OnceLock<Box<StopHook>>,
 }
 
-/// Who found it: where Linux names a function.
+/// The finder: where Linux writes a function's name.
 const FINDER: &[u8] = b"lanefs";
 /// Linux's number for a broken structure.
 const CODE_CORRUPT: u8 = 5;

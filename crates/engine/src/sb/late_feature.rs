@@ -1,10 +1,10 @@
 //! A feature that the file system does without until something asks for it, as a file of 2 GiB or the first attribute
 //! does: turned on by the first step that needs it, in the same transaction.
 //!
-//! A step says so under its handle; the committer puts the feature into the superblock's image. An earlier epoch has
-//! drained when a later one begins, so whoever finds it turned on is in the epoch that did so, or behind it. No fast
-//! commit tells of it, so who logs what needs the feature asks [`LateFeature::was_on_before`]. What a crash leaves:
-//! nothing that needs the feature, or the feature.
+//! A step records the need under its handle; the committer puts the feature into the superblock's image. An earlier
+//! epoch has drained when a later one begins, so a thread that finds the feature turned on is in the epoch that did so,
+//! or in a later one. A fast commit does not record it, so a thread that logs what needs the feature asks
+//! [`LateFeature::was_on_before`]. What a crash leaves: nothing that needs the feature, or the feature.
 
 use journal::{Epoch, EpochLists, Folded, Handle, JournalError};
 use ondisk::{Feature, Geometry};

@@ -1,8 +1,8 @@
-//! Blocks that stay free for some: the pool for metadata of operations that free, and the reserve of root.
+//! Blocks that stay free for some requests: the pool for metadata of operations that free, and the reserve of root.
 //!
-//! No block is set aside. An allocation must leave as many free ones as others have a claim to ([`Reserve::floor`]); so
-//! a full image has some for an operation that frees and must split its map first. Constant after the mount, but for
-//! who acts ([`Acting`]): a word each thread, which that thread alone writes.
+//! No block is set aside. An allocation must leave the number of free blocks that others have a claim to
+//! ([`Reserve::floor`]); so a full image has some for an operation that frees and must split its map first. Constant
+//! after the mount, except for the calling user ([`Acting`]): a word for each thread, which that thread alone writes.
 
 use std::marker::PhantomData;
 
@@ -23,7 +23,7 @@ pub(crate) enum BlockPurpose {
     Freeing,
 }
 
-/// Who asks for blocks.
+/// The user that asks for blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockClaimant<'a> {
     /// The user.
@@ -32,7 +32,7 @@ pub struct BlockClaimant<'a> {
     pub gids: &'a [u32],
 }
 
-/// Who may take what; see the module.
+/// Which user may take which blocks; see the module.
 pub(crate) struct Reserve {
     pool: u64,
     of_root: u64,

@@ -100,7 +100,7 @@ fn stored(lists: &Lists, index: u8) -> Result<Option<Vec<AclEntry>>, Error> {
 }
 
 /// Sets (with a value in the form of system calls) or removes an ACL, and with an access ACL the permission bits.
-/// `drops_set_gid` says that set-group-ID goes, as it does for who is neither privileged nor in the group.
+/// `drops_set_gid` clears set-group-ID, as for a caller that is neither privileged nor in the group.
 pub(crate) fn set(
     mounted: &LiveFs,
     ino: Ino,

@@ -133,7 +133,7 @@ pub(super) struct BlockChange<'a> {
     old: Release<'a>,
     /// `None`: no attributes are left for it.
     new: Option<Vec<u8>>,
-    /// A block in case that none can be changed or shared; `None` where none can be had.
+    /// A block in case that none can be changed or shared; `None` if none is free.
     spare: Option<TakenBlocks<'a>>,
 }
 
@@ -221,7 +221,7 @@ impl<'a> BlockChange<'a> {
     /// locks.
     ///
     /// # Errors
-    /// `NoSpace` if a block is needed and there is none.
+    /// `NoSpace` if a block is needed and none is free.
     pub(super) fn lock(self) -> Result<LockedChange<'a>, Error> {
         let mounted = self.old.mounted;
         let volume = mounted.volume();

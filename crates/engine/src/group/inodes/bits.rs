@@ -4,8 +4,8 @@
 //! it that is not durable. Every change is one change of a word; no lock. Nothing of this is on disk.
 //!
 //! ```text
-//!     take:       set bits that are clear             (0 -> 1; the thread that changed the word has them)
-//!     give back:  clear bits that the thread has      (not applied after all, or the epoch that freed it is durable)
+//! take:       set bits that are clear             (0 -> 1; the thread that changed the word has them)
+//! give back:  clear bits that the thread has      (not applied after all, or the epoch that freed it is durable)
 //! ```
 //!
 //! A second bit records whether the image has the number in use, as of the last epoch that was folded: the committer

@@ -22,7 +22,7 @@ pub(super) struct Hashed {
 }
 
 impl Hashed {
-    /// The goals of a volume of this shape, for so many cores.
+    /// The goals of a volume of this shape, for `cores` cores.
     pub(super) fn new(geometry: &Geometry, cores: usize) -> Hashed {
         Hashed::with(geometry.groups(), cores)
     }
@@ -43,7 +43,7 @@ impl Hashed {
 impl StreamGoals for Hashed {
     fn goal(&self, geometry: &Geometry, ino: Ino, own: FsBlock) -> FsBlock {
         let group = self.slot(ino).get();
-        // A word that is no group of this volume leads nowhere.
+        // A word that is not a group of this volume is ignored.
         match group < geometry.groups() {
             true => geometry.group_first_block(Group(group)),
             false => own,
