@@ -302,7 +302,7 @@ impl LockedChange<'_> {
     }
 }
 
-/// What a new block is for: who takes attributes away gets it on a full image too.
+/// The purpose of a new block: a step that removes attributes gets one on a full image too.
 fn purpose(old: &Release<'_>, new: &[u8]) -> BlockPurpose {
     let count = |block: &[u8]| xattr::entries(ListPlace::Block(block)).map_or(0, Iterator::count);
     match &old.old {

@@ -52,7 +52,7 @@ impl Lists {
         })
     }
 
-    /// Those of an inode that is about to be made, with so many bytes of extra fields.
+    /// The lists of an inode that is about to be made, with `extra_size` bytes of extra fields.
     pub(crate) fn of_new(mounted: &MountedFs, extra_size: u16) -> Lists {
         let geometry = mounted.volume().geometry();
         let used = match extra_size {

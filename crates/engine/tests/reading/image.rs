@@ -14,7 +14,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// An image of so many MiB, made by mke2fs with these arguments.
+    /// An image of `mebibytes` MiB, made by mke2fs with these arguments.
     pub fn make(arguments: &str, mebibytes: u64) -> Image {
         let directory = in_memory();
         let path = directory.path().join("image");

@@ -122,7 +122,7 @@ const TURNS: (usize, usize) = (8, 200);
 const BLOCKS: u64 = 4;
 
 /// Threads that take what they need, give it back, and do so again, on an image that `fill` leaves just enough for all
-/// of them; how often one was told that there is no space.
+/// of them; returns how often one got ENOSPC.
 fn taking_turns(
     form: &str,
     fill: impl FnOnce(&InodeFs),

@@ -12,7 +12,7 @@ impl<'a> Executor<'a> {
         Executor(simulate::Executor::new(fs))
     }
 
-    /// Whether the operation can be had on every kind of image that the tests use.
+    /// Whether the operation is supported on every kind of image that the tests use.
     pub fn knows(op: &Op) -> bool {
         !matches!(
             op,

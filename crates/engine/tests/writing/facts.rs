@@ -1,7 +1,7 @@
 //! What the kernel's and e2fsck's replay of fast commits get wrong (F1 to F23 in docs/logtree.md), each shown on a log
 //! made for it, and that what lanefs logs avoids it: they and lanefs show the same tree after it.
 //!
-//! A kernel or an e2fsck that has mended one is no failure: the test says `skipped:`.
+//! If a later kernel or e2fsck is right about one, the test does not fail: it says `skipped:`.
 
 use std::fs;
 
@@ -361,7 +361,7 @@ fn f7_the_kernel_loses_what_a_short_link_and_a_device_say() {
     }
 }
 
-/// Makes an empty file's record one whose map is no map, but holds these bytes.
+/// Makes an empty file's record one that holds these bytes in place of a map.
 fn make_special(raw: &mut [u8], mode: u16, size: u8, says: [u8; 8]) {
     const EXTENTS: u32 = 0x8_0000;
     raw[..2].copy_from_slice(&mode.to_le_bytes());

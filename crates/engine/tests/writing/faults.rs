@@ -49,7 +49,7 @@ fn run(device: Arc<dyn BlockDevice>, changes: &[Change]) -> (usize, Result<(), E
     (done, outcome)
 }
 
-/// What may be found when so many changes were synced and the next one may have failed anywhere.
+/// What may be found after `done` changes were synced and the next one may have failed anywhere.
 fn allowed(changes: &[Change], done: usize) -> History {
     let mut history = history(&changes[..done], done);
     history.promise(&model::Op::Sync);

@@ -293,7 +293,7 @@ fn fast_commits_that_can_not_be_read_are_told_of_and_unknown_ones_refused() {
         }
         (report, opened)
     };
-    // A bit of a record, as a cut may leave it: told, whoever opens it.
+    // A flipped bit of a record, as a cut may leave it: every open reports it.
     let (report, opened) = open_with(&|first| first[100] ^= 1);
     assert!(report.unwrap().is_incomplete());
     let report = *opened.unwrap().recovery_report().unwrap();
@@ -375,7 +375,7 @@ fn new_directories_that_lie_deep_in_each_other_are_replayed_in_no_time() {
     }
 }
 
-/// Many inodes with one large map, which was read as often, by whoever looked at the image.
+/// Many inodes with one large map, which every look at the image read once for each of them.
 #[test]
 fn files_that_have_more_blocks_than_there_are_are_not_replayed() {
     let args = [

@@ -331,7 +331,7 @@ fn an_fdatasync_of_what_is_in_the_log_logs_no_times_and_no_name() {
     fs.write(file, 0, &[9; 9000]).unwrap();
     let data = || fs.fdatasync(file).unwrap();
     assert_eq!(took(&data).0, 1, "the map and the size changed");
-    // Whoever saw the times is to see others.
+    // A program that read the times must see others after the write.
     fs.metadata(file).unwrap();
     fs.write(file, 100, &[8; 3000]).unwrap();
     assert_eq!(took(&data), (0, 1), "data in place");

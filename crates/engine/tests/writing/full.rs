@@ -226,7 +226,7 @@ fn an_image_without_free_inodes_gives_each_of_them_once() {
     judge_image(&device);
 }
 
-/// A range that there is no room for is not zeroed in part, its edges included.
+/// A range for which the image has no room is not zeroed in part, its edges included.
 #[test]
 fn zeroing_more_than_there_is_room_for_changes_no_byte() {
     let Some(image) = make(&["-b", "1024", "-N", "64"], 8 << 20) else {
@@ -385,7 +385,7 @@ fn the_device_is_told_what_is_free_when_that_is_durable() {
     }
 }
 
-/// A cut at any write while a full image is emptied: nothing that was synced is lost, and whoever opens it finds the
+/// A cut at any write while a full image is emptied: nothing that was synced is lost, and the next mount finds the
 /// space again.
 #[test]
 fn a_full_image_survives_any_cut_while_it_is_emptied() {

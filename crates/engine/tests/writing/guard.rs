@@ -17,7 +17,7 @@ const NEW: NewInode = NewInode {
     held: false,
 };
 
-/// What debugfs makes of an image; `None` where there is no debugfs.
+/// What debugfs makes of an image; `None` if debugfs is not installed.
 fn debugfs(image: &[u8], commands: &[String]) -> Option<Vec<u8>> {
     if !testkit::have("debugfs") {
         testkit::skip("needs debugfs");

@@ -19,7 +19,7 @@ pub fn clock() -> Timestamp {
     }
 }
 
-/// The bytes of a fresh image, or why there is none here.
+/// The bytes of a fresh image; `None`, with the reason printed, if it can't be made here.
 pub fn make(options: &[&str], size: u64) -> Option<Vec<u8>> {
     if !testkit::have("mke2fs") || !testkit::have("e2fsck") {
         testkit::skip("needs mke2fs and e2fsck");

@@ -61,7 +61,7 @@ fn overwritten_around_changes(options: &[&str], changes: &[Change]) {
             write(1 + number as u8);
             write(101 + number as u8);
             change(&fs, files[0], one, next);
-            // What was freed may be had again.
+            // What was freed becomes available again.
             fs.sync().unwrap();
             let size = two.size();
             let others = Change::Write(size, vec![0xee; 30_000]);
@@ -222,7 +222,7 @@ fn who_asks_for_mode_and_group_leaves_writes_in_place_as_they_are() {
     fs.write(ino, 0, &[3; 4096]).unwrap();
     fs.sync().unwrap();
     assert_eq!(count(&fs, "journal.commits"), commits, "nothing but data");
-    // Who sees the times has them set by the next write.
+    // After the times were read, the next write sets them.
     fs.metadata(ino).unwrap();
     fs.write(ino, 0, &[4; 4096]).unwrap();
     fs.sync().unwrap();

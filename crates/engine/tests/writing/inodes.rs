@@ -19,7 +19,7 @@ const NEW: NewInode = NewInode {
     held: false,
 };
 
-/// Open, with room for so many inodes.
+/// Opens the image with room for `live_inodes` inodes in memory.
 fn open(device: &Arc<CowDevice>, live_inodes: usize) -> InodeFs {
     let options = MountOptions {
         live_inodes,

@@ -1,5 +1,5 @@
-//! How changes become durable: fsync and fdatasync and who shares their commits, the commit interval, freezing, what a
-//! failure leaves, and images without a journal.
+//! How changes become durable: fsync and fdatasync and which threads share their commits, the commit interval,
+//! freezing, what a failure leaves, and images without a journal.
 
 use std::time::Duration;
 
@@ -225,7 +225,7 @@ fn a_frozen_image_is_clean_and_its_writers_wait() {
                 fs.thaw().unwrap();
                 fs.thaw().unwrap();
             }
-            // Relaxed: as above.
+            // Relaxed: a flag to end the test.
             stop.store(true, Ordering::Relaxed);
         });
         fs.freeze().unwrap();

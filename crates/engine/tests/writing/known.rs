@@ -108,7 +108,7 @@ fn moved_and_looked_up(fs: &InodeFs, threads: usize, moves: u64) {
                     // SeqCst: before the lookup; pairs with the additions below.
                     let before = step.load(Ordering::SeqCst);
                     let found = fs.lookup(directory, name).ok();
-                    // SeqCst: after the lookup; as above.
+                    // SeqCst: after the lookup; pairs with the additions below.
                     let is_still = step.load(Ordering::SeqCst) == before;
                     assert!(found.is_none_or(|found| found == ino));
                     if is_still && before.is_multiple_of(2) {
@@ -129,7 +129,7 @@ fn moved_and_looked_up(fs: &InodeFs, threads: usize, moves: u64) {
             };
             fs.rename(directory, from, directory, to, RenameFlag::NoReplace)
                 .unwrap();
-            // SeqCst: after the move; as above.
+            // SeqCst: after the move; pairs with the loads above.
             step.fetch_add(1, Ordering::SeqCst);
         }
     });

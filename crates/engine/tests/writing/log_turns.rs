@@ -1,5 +1,5 @@
-//! Threads that fsync while the log, which is no ring before an area for fast commits (F14 in docs/logtree.md), begins
-//! anew: whatever a cut leaves, what each of them was promised is there, by lanefs's replay and e2fsck's.
+//! Threads that fsync while the log begins anew at its start (before an area for fast commits it does not wrap, F14 in
+//! docs/logtree.md): after any cut, what each of them was promised is there, by lanefs's replay and e2fsck's.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ fn kind(step: u64) -> Kind {
     }
 }
 
-/// What of a thread's own file is there after so many steps.
+/// The contents of a thread's own file after `steps` steps.
 fn own(thread: usize, steps: u64) -> Vec<u8> {
     let step = |step: u64| [thread as u8 + 1, step as u8].repeat(STEP / 2);
     (1..=steps).flat_map(step).collect()
@@ -78,7 +78,7 @@ fn work(fs: &InodeFs, device: &Recorder, thread: usize, turns: &AtomicU64, is_ov
         turns.fetch_max(turned, Ordering::Relaxed);
         device.mark(turned << 48 | (thread as u64) << 32 | step);
         if turned >= TURNS {
-            // Relaxed: as above.
+            // Relaxed: a flag to end the test.
             is_over.store(true, Ordering::Relaxed);
         }
     }

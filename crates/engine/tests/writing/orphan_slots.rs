@@ -68,7 +68,7 @@ fn slots(fs: &InodeFs) -> usize {
     orphan_file::slots_per_block(fs.geometry().block_size())
 }
 
-/// Makes as many orphans: files without a name, and whatever can lose its name while someone holds it.
+/// Makes `count` orphans: files without a name, and whatever can lose its name while it is held.
 fn leave_orphans(fs: &InodeFs, count: usize) -> Vec<Ino> {
     let make = |number: usize| {
         let name = b"held";
@@ -190,7 +190,7 @@ fn we_finish_the_orphans_that_we_left_and_the_file_is_empty_then() {
         };
         let (device, fs) = opened(&left.image);
         assert_eq!(fs.statfs().unwrap().free_files, left.free);
-        // All slots can be had again.
+        // All slots are free again.
         let held = leave_orphans(&fs, slots(&fs) + 1);
         assert_eq!(counter(&fs, "orphan.list_fallbacks"), 1);
         for ino in held {

@@ -1,4 +1,4 @@
-//! What takes several steps: cut between them, and finished by whoever opens the image next.
+//! Changes that take several steps: cut between them, and finished by the next mount.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use sync::Arc;
 use crate::files::{contents, first_difference, judge, opened, with_files};
 use crate::image::{clock, make, open, record, sweep};
 
-/// Pieces of a file in as many extents.
+/// Pieces of a file; each is an extent.
 const PIECES: u64 = 1400;
 
 fn byte(piece: u64) -> u8 {

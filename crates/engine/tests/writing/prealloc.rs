@@ -171,7 +171,7 @@ fn small_files_of_a_thread_lie_side_by_side_and_those_of_another_elsewhere() {
         let of: Vec<(u64, u64)> = files.iter().flat_map(|ino| runs(&fs, *ino)).collect();
         assert!(of.iter().all(|(_, len)| *len == 5), "{of:?}");
         let gaps = of.windows(2).filter(|pair| pair[0].0 + 5 != pair[1].0);
-        // A run of so many blocks ends once or twice.
+        // A run of this length ends once or twice.
         assert!(gaps.count() <= 2, "{of:?}");
         groups.push(geometry.group_of_block(FsBlock(of[0].0)));
     }

@@ -161,7 +161,7 @@ fn a_torn_superblock_is_made_whole_from_what_is_there() {
 }
 
 /// A process that was killed, or whose flush failed, leaves commits that the host's cache has and the device does not,
-/// or not yet. Whoever opens the image next replays them: if the power goes then, each is there whole or not at all.
+/// or not yet. The next mount replays them: if the power fails then, each is there whole or not at all.
 #[test]
 fn what_only_the_hosts_cache_has_of_a_commit_is_replayed_whole_or_not_at_all() {
     let mut states = 0;

@@ -43,7 +43,7 @@ fn name(prefix: &str, number: usize) -> Vec<u8> {
     format!("{prefix}{number}").into_bytes()
 }
 
-/// A directory below the root with so many directories in it, which are each other's neighbours.
+/// A directory below the root with `count` directories in it, which are each other's neighbours.
 fn directories(fs: &InodeFs, count: usize) -> Vec<Ino> {
     let top = fs.mkdir(Ino::ROOT, b"top", NEW).unwrap();
     (0..count)
@@ -320,7 +320,8 @@ fn files_made_where_others_were_removed_lie_where_those_lay() {
     }
 }
 
-/// Reads of inode-table blocks by who looks at all files of a directory in its own order and remembers a few blocks.
+/// Reads of inode-table blocks by a program that looks at all files of a directory in its own order and remembers a few
+/// blocks.
 fn reads_in_order(fs: &InodeFs, directory: Ino, remembered: usize) -> usize {
     let geometry = fs.geometry();
     let (mut recent, mut reads) = (Vec::new(), 0);

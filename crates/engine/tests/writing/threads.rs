@@ -45,7 +45,7 @@ fn nobody_reads_another_files_bytes() {
             writers
                 .into_iter()
                 .for_each(|writer| writer.join().unwrap());
-            // Relaxed: as above.
+            // Relaxed: a flag without data behind it.
             is_over.store(true, Ordering::Relaxed);
         });
         let expected: Vec<(&str, Vec<u8>)> = names
@@ -73,7 +73,7 @@ fn write_and_cut(fs: &InodeFs, ino: Ino, byte: u8, with_extents: bool) {
             _ => fs.truncate(ino, offset).unwrap(),
         }
         if step % 5 == 0 {
-            // What was freed may be had again, by the other file.
+            // What was freed becomes available again, to the other file.
             fs.fsync(ino).unwrap();
         }
     }

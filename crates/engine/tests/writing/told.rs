@@ -1,5 +1,5 @@
-//! Who is told of what failed: each handle of a file once of a write that failed behind its back, and whoever opens an
-//! image next of the abort of its journal. And what threads are told of two names that change at once.
+//! Which callers get an error: each handle of a file once after a write-out failed, and the next mount after the
+//! journal was aborted. And what threads see of two names that change at once.
 
 use device::{BlockDevice, DeviceError};
 use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode, RenameFlag};
@@ -62,7 +62,8 @@ fn every_handle_is_told_once_of_a_write_that_failed() {
             Err(Error::Io(_))
         ));
         assert!(fs.fsync_of(ino, true, &mut other).is_ok());
-        // Who opened it before anyone was told is told; who opens it now is not, nor are those without handles.
+        // A handle opened before the failure was reported reports it; one opened now does not, nor do callers without
+        // handles.
         let (mut early, mut late) = (early, fs.write_failures(ino).unwrap());
         assert!(fs.fsync_of(ino, false, &mut late).is_ok());
         assert!(fs.fsync_of(ino, false, &mut early).is_err());
@@ -229,7 +230,7 @@ impl BlockDevice for TwoFlushes {
         if !self.is_armed.load(Ordering::SeqCst) || self.has_failed.load(Ordering::SeqCst) {
             return Ok(());
         }
-        // SeqCst: as above; so for all that follow.
+        // SeqCst: a test's own words; each pairs with all the others; so for all that follow.
         if self.begun.fetch_add(1, Ordering::SeqCst) > 0 {
             while !self.has_failed.load(Ordering::SeqCst) {
                 sync::thread::sleep(ms(1));
@@ -242,7 +243,7 @@ impl BlockDevice for TwoFlushes {
         while self.begun.load(Ordering::SeqCst) < 2 && sync::clock::now() - begin < ms(2000) {
             sync::thread::sleep(ms(1));
         }
-        // SeqCst: as above.
+        // SeqCst: a test's own word; pairs with the loads above.
         self.has_failed.store(true, Ordering::SeqCst);
         Err(DeviceError::Io {
             operation: "flush",

@@ -200,7 +200,7 @@ fn nothing_is_discarded_that_others_take_or_free_meanwhile() {
     judge_image(&device.below);
 }
 
-/// The blocks that are being discarded are nobody's for a moment; that is no reason to refuse them.
+/// For a moment the blocks that are being discarded are in use by no file; a write that needs them must not be refused.
 #[test]
 fn no_write_is_refused_because_of_a_run_that_is_discarded() {
     let Some(image) = make(&["-b", "1024", "-m", "0", "-N", "32"], 6 << 20) else {

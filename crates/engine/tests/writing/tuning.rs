@@ -26,7 +26,7 @@ fn set_area(device: &Arc<dyn BlockDevice>, is_wanted: bool) -> Result<(), Error>
     })
 }
 
-/// None where there is no area.
+/// The log commits so far; none on an image without an area for fast commits.
 fn log_commits(fs: &InodeFs) -> u64 {
     let counters = fs.counters();
     let mut logged = counters

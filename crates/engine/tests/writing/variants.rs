@@ -77,7 +77,7 @@ fn the_forms_of_the_log_that_are_given_at_open_are_used() {
         assert_eq!(in_place > 0, is_in_place, "{option}: {in_place}");
         let not_worth = count(&fs, "fsync.full_not_worth");
         assert_eq!(not_worth > 0, is_left_out, "{option}: {not_worth}");
-        // What was learnt is forgotten by who chooses anew.
+        // Choosing anew forgets what was learned.
         fs.choose("log_use=always").unwrap();
         fs.choose("log_use=auto").unwrap();
         let logged = count(&fs, "fsync.log_commits");

@@ -56,7 +56,7 @@ fn f12_a_file_with_a_block_of_attributes_is_committed_in_full() {
     let seen = e2fsck_at_boot(&case.cut().0);
     assert!(seen.is_clean(), "{seen:?}");
     after_a_cut(&case.device);
-    // One whose name brings it is no exception.
+    // A file that is logged because of its name is treated the same.
     case.link("a", "x");
     case.unlink("x");
     case.rename("a", "y");

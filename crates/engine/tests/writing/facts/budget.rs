@@ -48,7 +48,7 @@ fn f23_holes_that_a_replay_looks_at_are_bounded_for_each_log() {
     let logged: Vec<bool> = (0..8)
         .map(|block| is_append_logged(&case, file, block))
         .collect();
-    // After a full commit the next log takes as many.
+    // After a full commit the next log takes four of five again.
     let four_of_five =
         |from: usize| logged[from..from + 4].iter().all(|is| *is) && !logged[from + 4];
     assert!(four_of_five(0), "{logged:?}");
@@ -75,7 +75,7 @@ fn f23_a_large_file_without_holes_is_appended_to_in_one_log() {
             is_append_logged(&case, file, len / BLOCK + block),
             "{block}"
         );
-        // The area has room for so many.
+        // The area has room for 200 such blocks.
         if block % 200 == 199 {
             case.fs.sync().unwrap();
         }

@@ -79,7 +79,7 @@ impl Case {
         self.fsync(name);
     }
 
-    /// A file of so many blocks, each behind a hole of one, all home.
+    /// A file of `number` blocks, each after a hole of one, all home.
     pub fn pieces(&self, name: &str, number: u64) -> Ino {
         let file = self.fs.create(self.dir, name.as_bytes(), NEW).unwrap();
         for piece in 0..number {

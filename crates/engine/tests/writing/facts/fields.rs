@@ -43,7 +43,7 @@ fn f19_a_map_of_more_leaves_than_one_is_committed_in_full() {
         case.fsync("many");
     });
     assert_eq!(by_fields, 0);
-    // One that a name brings is no exception.
+    // A file that is logged because of its name is treated the same.
     let by_name = logged(&|| {
         case.rename("many", "moved");
         case.create("many", b'n', 9000);

@@ -40,7 +40,7 @@ const CHANGES: [Change; 5] = [
     }),
 ];
 
-/// An image cut after this, `a` with so many pieces more than one.
+/// An image cut after this change; `a` has `more` pieces besides its first.
 fn cut(change: fn(&Case), more: u64) -> Option<(Case, Vec<u8>)> {
     let case = Case::new()?;
     for piece in 2..2 + more {
@@ -208,7 +208,7 @@ fn f18_what_e2fsck_did_not_end_is_replayed_and_said_so() {
     assert_eq!(shared.bytes()[1024 + 0x3a], 0x03, "errors stay on record");
 }
 
-/// Who did not end may have written a bitmap and not its checksum.
+/// A system that stopped may have written a bitmap and not its checksum.
 #[test]
 fn f18_where_a_bitmap_of_its_files_is_not_whole_nothing_is_replayed() {
     for (what, change) in CHANGES {

@@ -151,7 +151,7 @@ fn f17_attributes_go_with_their_file() {
     let image = case.device.bytes();
     let slot = &image[place(&image, b)..][..256];
     assert!(slot[ATTRIBUTES..].iter().all(|byte| *byte == 0), "{slot:?}");
-    // Its number, used again, is logged at once: by whoever deleted it, and by who opens the image.
+    // Its number, used again, is logged at once: by the mount that deleted it, and by the next one.
     for fs in [open(shared(&case.device)), open(shared(&device(image)))] {
         for number in 0..32 {
             let name = format!("n{number}");

@@ -14,7 +14,7 @@ fn name(number: usize) -> Vec<u8> {
     format!("{number:0>len$}", len = RECORD - 8).into_bytes()
 }
 
-/// A directory of one block with so many names, all home, of which every second one stands for the same file.
+/// A directory of one block with `names` names, all home, of which every second one stands for the same file.
 fn directory(fs: &InodeFs, names: usize) -> Ino {
     let dir = fs.mkdir(Ino::ROOT, b"dir", NEW).unwrap();
     for number in 0..names {
