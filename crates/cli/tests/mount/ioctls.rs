@@ -1,4 +1,4 @@
-//! Ioctls on a mount: what they do, judged by the programs that use them, and who may.
+//! Ioctls on a mount: their effect, judged by the programs that use them, and which users may call them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -69,7 +69,7 @@ fn fstrim_gives_the_space_of_removed_files_back() {
     assert_eq!(fs::read(root.join("kept")).unwrap(), vec![5; 3 << 20]);
 
     assert!(trimmed(&fstrim(&[], &["-o", "1M", "-l", "8M"])) <= 8 << 20);
-    // No group has a run of so many blocks: the tables take some.
+    // No group has a free run of this length: the tables take some blocks.
     assert_eq!(trimmed(&fstrim(&[], &["-m", "128M"])), 0);
     let refused = fstrim(&[], &["-m", "129M"]);
     assert!(
