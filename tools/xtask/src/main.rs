@@ -28,8 +28,7 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
        cargo xtask ci [STEP ...]
                           all that must hold, or these steps of it: format, tidy, clippy, elsewhere, build, tests,
                           crash, sharing, instructions, documentation
-       cargo xtask tidy [--lower]
-                          the house rules alone; --lower: write the numbers of tools/xtask/words.txt that fell
+       cargo xtask tidy   the house rules alone
        cargo xtask suites [NAME ...]
                           outside suites and long runs (posix, fsx, trees, kill, crash, uring, schedules, long, measure)
        cargo xtask crash  power cuts, faults and random work in memory; `cargo xtask crash --help`
@@ -65,7 +64,6 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["tidy"] => tidy::run(&root()).map(|summary| println!("tidy: {summary}, no rule broken")),
-        ["tidy", "--lower"] => tidy::lower(&root()),
         ["ci", steps @ ..] => ci::run(&root(), steps),
         ["demo"] => demo::run(&root()),
         ["suites", names @ ..] => suites::run(&root(), names),

@@ -46,30 +46,6 @@ pub fn run(root: &Path) -> Result<String, String> {
     Err(format!("tidy: {} broken rules", violations.len()))
 }
 
-/// Lowers the numbers in [`words::COUNTS`] to what the comments of now have; raises none.
-pub fn lower(root: &Path) -> Result<(), String> {
-    let said = |error: std::io::Error| format!("{}: {error}", words::COUNTS);
-    let mut sources = Vec::new();
-    for file in source::files(root).map_err(said)? {
-        let path = file.strip_prefix(root).unwrap_or(&file);
-        if path.extension().is_some_and(|end| end == "rs")
-            && let Ok(text) = std::fs::read_to_string(&file)
-        {
-            sources.push(RustFile::new(path, &text));
-        }
-    }
-    let kept = kept_words(root).map_err(said)?;
-    std::fs::write(root.join(words::COUNTS), words::lowered(&sources, &kept)).map_err(said)
-}
-
-/// The text of the file with the numbers, empty if there is no file yet.
-fn kept_words(root: &Path) -> std::io::Result<String> {
-    match std::fs::read_to_string(root.join(words::COUNTS)) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-        read => read,
-    }
-}
-
 fn check(root: &Path) -> std::io::Result<(usize, Vec<Violation>)> {
     let mut violations = Vec::new();
     let mut sources = Vec::new();
@@ -92,8 +68,8 @@ fn check(root: &Path) -> std::io::Result<(usize, Vec<Violation>)> {
             layers::check_manifest(&name, folder, &text, &mut violations);
         }
     }
-    words::check_comments(&sources, &kept_words(root)?, &mut violations);
     for source in &sources {
+        words::check_comments(source, &mut violations);
         words::check_messages(source, &mut violations);
         text::check(source, &mut violations);
         layers::check_engine(source, &mut violations);

@@ -1,23 +1,10 @@
-//! Rules for prose: turns of phrase that make a reader stop. Pages and messages have none of them; in comments their
-//! number is kept for each crate, and may only fall.
+//! Rules for prose: turns of phrase that make a reader stop. Pages, messages and comments have none of them.
 //!
 //! A turn is looked for in whole paragraphs, so a line break hides none. Code spans and code blocks are left out.
-
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use super::Violation;
 use super::docs::{CLI_PAGE, Page};
 use super::source::RustFile;
-
-/// The file with the number that the comments of each crate may have.
-pub const COUNTS: &str = "tools/xtask/words.txt";
-
-/// The head of that file.
-const HEAD: &str = "\
-# Turns of phrase that tools/xtask/src/tidy/words.rs refuses in pages, counted in the comments of each crate.
-# The numbers may only fall: `cargo xtask tidy --lower` writes those that did.
-";
 
 /// Words before a bare \"who\", which then stands for a person that the sentence does not name.
 const BEFORE_WHO: [&str; 25] = [
@@ -67,67 +54,13 @@ pub fn check_messages(source: &RustFile, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Compares the turns in comments with the numbers that are kept. `kept` is the text of [`COUNTS`].
-pub fn check_comments(sources: &[RustFile], kept: &str, violations: &mut Vec<Violation>) {
-    let kept = parse(kept);
-    for (name, found) in count(sources) {
-        let allowed = kept.get(&name).copied().unwrap_or(0);
-        if found.len() > allowed {
-            let last = found.last().cloned().unwrap_or_default();
-            let message = format!(
-                "the comments of {name} have {} refused turns of phrase, more than the {allowed} that were there; \
-                 one of them is {last}",
-                found.len()
-            );
-            violations.push(Violation {
-                path: COUNTS.to_owned(),
-                line: 0,
-                rule: "words",
-                message,
-            });
+/// Checks the comments of a file, those of tests too.
+pub fn check_comments(source: &RustFile, violations: &mut Vec<Violation>) {
+    for (line, comment) in comments(source) {
+        for (turn, advice) in turns(&comment) {
+            violations.push(violation(&source.path, line, &turn, advice));
         }
     }
-}
-
-/// The text of [`COUNTS`] with the numbers of now where they are lower.
-pub fn lowered(sources: &[RustFile], kept: &str) -> String {
-    let first = kept.is_empty();
-    let kept = parse(kept);
-    let mut text = HEAD.to_owned();
-    for (name, found) in count(sources) {
-        let allowed = kept
-            .get(&name)
-            .copied()
-            .unwrap_or(if first { found.len() } else { 0 });
-        let number = allowed.min(found.len());
-        if number > 0 {
-            let _ = writeln!(text, "{name} {number}");
-        }
-    }
-    text
-}
-
-fn parse(kept: &str) -> BTreeMap<String, usize> {
-    kept.lines()
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(|line| line.split_once(' '))
-        .filter_map(|(name, number)| Some((name.to_owned(), number.parse().ok()?)))
-        .collect()
-}
-
-/// The turns in the comments of each crate, each as `file:line: turn`.
-fn count(sources: &[RustFile]) -> BTreeMap<String, Vec<String>> {
-    let mut counts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for source in sources {
-        let name = source.crate_name().unwrap_or("others").to_owned();
-        let found = counts.entry(name).or_default();
-        for (line, comment) in comments(source) {
-            for (turn, _) in turns(&comment) {
-                found.push(format!("{}:{line}: `{turn}`", source.path));
-            }
-        }
-    }
-    counts
 }
 
 fn violation(path: &str, line: usize, turn: &str, advice: &str) -> Violation {
@@ -322,24 +255,13 @@ mod tests {
     }
 
     #[test]
-    fn the_number_in_comments_may_only_fall() {
-        let text = "//! A.\n// As above. Who\n// asks waits.\nfn a() {} // So many.\n";
-        let sources = [RustFile::new(Path::new("crates/cli/src/a.rs"), text)];
-        let broken = |kept: &str| {
-            let mut violations = Vec::new();
-            check_comments(&sources, kept, &mut violations);
-            violations.len()
-        };
-        assert_eq!(
-            (
-                broken("cli 3\n"),
-                broken("cli 4\n"),
-                broken("cli 2\n"),
-                broken("")
-            ),
-            (0, 0, 1, 1)
-        );
-        assert!(lowered(&sources, "cli 9\n").ends_with("\ncli 3\n"));
-        assert!(lowered(&sources, "cli 2\n").ends_with("\ncli 2\n"));
+    fn comments_are_looked_at_in_tests_too_and_across_lines() {
+        let text = "//! A.\n\n// As above. Who\n// asks waits.\nfn a() {} // So many.\n\
+                    #[cfg(test)]\nmod t {\n    // There is\n    // none.\n}\n// It waits `so many` times.\n";
+        let source = RustFile::new(Path::new("crates/cli/src/a.rs"), text);
+        let mut violations = Vec::new();
+        check_comments(&source, &mut violations);
+        let lines: Vec<usize> = violations.iter().map(|violation| violation.line).collect();
+        assert_eq!(lines, [3, 3, 5, 8]);
     }
 }
