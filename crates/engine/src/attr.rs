@@ -8,10 +8,12 @@ use ondisk::inode::Inode;
 use ondisk::{FileType, Flags, Ino, Timestamp};
 use sync::Arc;
 
-use crate::error::Error;
-use crate::icache::{LiveFs, LiveInode, LoadedInode};
-use crate::limits;
-use crate::sb::{Atime, Writing};
+use crate::blocks::Writing;
+use crate::core::Error;
+use crate::core::limits;
+use crate::core::options::Atime;
+use crate::inode::{LiveInode, LoadedInode};
+use crate::token::LiveFs;
 use crate::xattr;
 
 /// A time to set.

@@ -8,11 +8,11 @@
 
 use ondisk::{Corrupt, FileType, Flags, Ino, Site};
 
-use crate::error::Error;
-use crate::extent;
-use crate::icache::{LoadedInode, MountedFs};
-use crate::limits;
-use crate::sb::OpenVolume;
+use crate::blocks::OpenVolume;
+use crate::core::Error;
+use crate::core::limits;
+use crate::inode::{LoadedInode, MountedFs};
+use crate::map;
 
 mod allocate;
 mod place;
@@ -90,7 +90,7 @@ fn read_any(
     }
     match inode.is_inline() {
         true => read_inline(inode, offset, buf)?,
-        false => extent::read_bytes(volume, inode, offset, buf)?,
+        false => map::read_bytes(volume, inode, offset, buf)?,
     }
     Ok(len)
 }
@@ -118,7 +118,7 @@ pub(crate) fn read_link(volume: &OpenVolume, inode: &LoadedInode) -> Result<Vec<
     if bytes > limits::SYMLINK_BYTES {
         return Err(Corrupt::at(Site::SymlinkSize).ino(inode.ino()).into());
     }
-    if extent::is_short_link(inode) {
+    if map::is_short_link(inode) {
         // Short means shorter than the block area.
         return Ok(inode.block_area()[..bytes as usize].to_vec());
     }

@@ -32,11 +32,11 @@ use ondisk::htree::{self, Kind};
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, LBlock, Site};
 use sync::Arc;
 
-use crate::error::Error;
-use crate::extent;
-use crate::icache::LoadedInode;
-use crate::limits;
-use crate::sb::{self, OpenVolume};
+use crate::blocks::OpenVolume;
+use crate::core::Error;
+use crate::core::limits;
+use crate::inode::LoadedInode;
+use crate::map;
 
 pub(crate) use draft::{DirDraft, PreparedNames, is_empty};
 pub use list::DirListing;
@@ -123,7 +123,7 @@ impl<'a> Directory<'a> {
     /// The inode's place and that of one of its blocks, for messages.
     fn corrupt_in(&self, number: LBlock, corrupt: Corrupt) -> Error {
         // What the map says of a block that was read a moment ago; that is news only when it is damaged, too.
-        match extent::find_block(self.volume, &self.inode, number) {
+        match map::find_block(self.volume, &self.inode, number) {
             Ok(Some(at)) => self.corrupt(corrupt.block(at)),
             _ => self.corrupt(corrupt),
         }
@@ -156,7 +156,7 @@ impl<'a> Directory<'a> {
         if u64::from(number.0) >= self.blocks {
             return Ok(None);
         }
-        match extent::find_block(self.volume, &self.inode, number)? {
+        match map::find_block(self.volume, &self.inode, number)? {
             Some(at) => self.block_at(number, at).map(Some),
             None => Ok(None),
         }
@@ -164,7 +164,7 @@ impl<'a> Directory<'a> {
 
     /// The same, when its place on the device is known.
     fn block_at(&self, number: LBlock, at: FsBlock) -> Result<Arc<Block>, Error> {
-        let kind = sb::Kind::Directory;
+        let kind = crate::blocks::Kind::Directory;
         let verify = |bytes: &[u8]| {
             let verified = self.verify_checksum(number, bytes);
             verified.map_err(|corrupt| self.corrupt(corrupt.block(at)))

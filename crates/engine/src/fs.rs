@@ -27,18 +27,20 @@ pub use inode::{FoundInode, InodeRef, Metadata};
 pub use statfs::StatFs;
 
 use crate::attr::{self, SetAttributes};
+use crate::core::Error;
+use crate::core::freeze::Entered;
+use crate::core::options::Clock;
+use crate::core::sb::{Acting, BlockClaimant};
+use crate::core::variants::{VariantError, Variants};
 use crate::data::{self, Allocate};
 use crate::dir::{self, DirListing};
-use crate::error::Error;
-use crate::extent::Mappings;
-use crate::freeze::Entered;
 use crate::fsync::{self, SyncScope};
-use crate::icache::{LiveFs, MountedFs, OpenFs};
+use crate::inode::MountedFs;
+use crate::map::Mappings;
 use crate::mount::{self, FoundAtOpen, MountOptions};
-use crate::namei;
+use crate::names::resolve;
 use crate::reap;
-use crate::sb::{Acting, BlockClaimant, Clock};
-use crate::variants::{VariantError, Variants};
+use crate::token::{LiveFs, OpenFs};
 use crate::xattr::{self, Xattr};
 
 /// An open file system.
@@ -603,7 +605,7 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::resolve`].
     pub fn resolve_in(&self, root: Ino, path: &[u8], follow_last: bool) -> Result<Ino, Error> {
-        self.noting(namei::resolve(&self.mounted, root, path, follow_last))
+        self.noting(resolve(&self.mounted, root, path, follow_last))
     }
 
     /// The target of a symbolic link.

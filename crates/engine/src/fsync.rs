@@ -21,9 +21,10 @@ use sync::Arc;
 use device::DeviceError;
 use journal::Epoch;
 
-use crate::error::Error;
-use crate::icache::{LiveFs, LiveInode};
-use crate::sb::Synchronous;
+use crate::core::Error;
+use crate::core::options::Synchronous;
+use crate::inode::LiveInode;
+use crate::token::LiveFs;
 
 pub(crate) mod log;
 mod logged;

@@ -10,17 +10,18 @@ use sync::Arc;
 use sync::clock::Duration;
 
 use crate::attr;
-use crate::error::Error;
-use crate::extent::Mappings;
-use crate::group::{DescriptorInodes, DescriptorSurvey};
-use crate::icache::{LiveFs, MountedFs};
-use crate::limits;
-use crate::orphan::{OrphanFile, Orphans};
+use crate::blocks::{Choices, OpenVolume, Writing};
+use crate::core::Error;
+use crate::core::limits;
+use crate::core::options::{Atime, Clock, Synchronous};
+use crate::core::sb::{self, OnError, Reserve, Zones};
+use crate::core::variants::{OrphanForm, Variants};
+use crate::inode::MountedFs;
+use crate::map::Mappings;
 use crate::reap;
-use crate::sb::{
-    self, Atime, Choices, Clock, OnError, OpenVolume, Reserve, Synchronous, Writing, Zones,
-};
-use crate::variants::{OrphanForm, Variants};
+use crate::space::group::{DescriptorInodes, DescriptorSurvey};
+use crate::space::orphan::{OrphanFile, Orphans};
+use crate::token::LiveFs;
 
 mod fast_commits;
 mod hold;

@@ -18,8 +18,8 @@
 //!
 //! `InodeFs::change` runs every change in [`with_room`]. If it fails with `NoSpace`, all doomed inodes are deleted, and
 //! everything is committed if that makes freed space available; then it is tried again. There are at most
-//! [`ROOM_TRIES`] such rounds, fewer if one finds nothing to free, and one last try. (In each try, [`crate::take`] has
-//! a second look of its own.) If the last try was refused a share of the sum of free blocks or inodes, other threads
+//! [`ROOM_TRIES`] such rounds, fewer if one finds nothing to free, and one last try. (Each try has a second look of its
+//! own, in `token/take.rs`.) If the last try was refused a share of the sum of free blocks or inodes, other threads
 //! may have what came back: the change leaves the gate, enters it alone (`Gate::enter_alone`), and runs [`with_room`]
 //! once more with no other change under way. What is refused then is the caller's ENOSPC.
 
@@ -31,14 +31,15 @@ use ondisk::inode::{BLOCK_AREA, Inode, attribute_area, attribute_area_mut};
 use ondisk::{Corrupt, FileType, Flags, FsBlock, Ino, Site, Timestamp};
 use sync::Arc;
 
+use crate::core::Error;
+use crate::core::limits;
+use crate::core::sb::BlockPurpose;
 use crate::data;
-use crate::error::Error;
-use crate::extent::{self, MapChange};
-use crate::ialloc::{self, BLOCKS_AN_INODE, FreeingNumber};
-use crate::icache::{Exclusive, LiveFs, LiveInode};
-use crate::limits;
-use crate::orphan::{Chained, Noted, UnderWay};
-use crate::sb::BlockPurpose;
+use crate::inode::{Exclusive, LiveInode};
+use crate::map::{self, MapChange};
+use crate::space::ialloc::{self, BLOCKS_AN_INODE, FreeingNumber};
+use crate::space::orphan::{Chained, Noted, UnderWay};
+use crate::token::LiveFs;
 use crate::xattr;
 
 /// The blocks that a file can have.
@@ -442,8 +443,8 @@ impl<'a> Deletion<'a> {
         let of_ialloc = locked.inode().of_ialloc();
         of_ialloc.forget();
         let mut map = None;
-        if extent::is_mapped(&inode) {
-            let mut draft = extent::ExtentDraft::new(mounted, locked)?;
+        if map::is_mapped(&inode) {
+            let mut draft = map::ExtentDraft::new(mounted, locked)?;
             let done = draft.remove(ALL)?;
             let change = draft.prepare()?;
             if done < ALL.end {

@@ -13,12 +13,13 @@ use ondisk::inode::attribute_area;
 use ondisk::xattr::{self, ListPlace, Value, XattrEntry};
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site, acl as acl_format};
 
-use crate::error::Error;
-use crate::extent;
-use crate::icache::{LiveFs, LoadedInode, MountedFs};
-use crate::limits;
-use crate::live::{Pin, Seal};
-use crate::sb::{Kind, OpenVolume};
+use crate::blocks::{Kind, OpenVolume};
+use crate::blocks::{Pin, Seal};
+use crate::core::Error;
+use crate::core::limits;
+use crate::inode::{LoadedInode, MountedFs};
+use crate::map;
+use crate::token::LiveFs;
 
 pub(crate) use acl::{follow_mode, inherit, set as set_acl};
 pub(crate) use block::{LockedRelease, Release};
@@ -255,7 +256,7 @@ fn read_value(
     }
     // At most 16 MiB: the list was verified.
     let mut value = vec![0; size as usize];
-    extent::read_bytes(volume, &holder, 0, &mut value)?;
+    map::read_bytes(volume, &holder, 0, &mut value)?;
     // The oldest form of this feature kept no hash, but a pointer back to its only owner.
     let points_back = holder.mtime_word() == owner.ino().0;
     if points_back && holder.generation() == owner.generation() {

@@ -25,7 +25,7 @@ pub struct Known {
 /// All that is known.
 pub const KNOWN: &[Known] = &[
     Known {
-        file: "engine/src/group/inodes/bits.rs",
+        file: "engine/src/space/group/inodes/bits.rs",
         function: "",
         is_beneath: false,
         most: 4,
@@ -33,7 +33,7 @@ pub const KNOWN: &[Known] = &[
         why: "windows of both workers are filled from one group: more than 4 refills of 256 only beside mkdir",
     },
     Known {
-        file: "engine/src/icache/table.rs",
+        file: "engine/src/inode/table.rs",
         function: "insert",
         is_beneath: true,
         most: 2,

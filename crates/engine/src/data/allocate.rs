@@ -9,9 +9,9 @@ use ondisk::{Flags, Ino};
 
 use super::step::{Changing, Orphan, check_regular, max_bytes};
 use super::write::fill_hole;
-use crate::error::Error;
-use crate::extent::Mapping;
-use crate::icache::LiveFs;
+use crate::core::Error;
+use crate::map::Mapping;
+use crate::token::LiveFs;
 
 /// What [`crate::InodeFs::allocate`] does with a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,17 +5,17 @@
 //! The holder of the inode's exclusive lock asks while preparing. What is kept is in no image: a crash forgets it.
 //!
 //! Where: behind what is mapped before; else, for a regular file, in its flexible group, but not in the first block
-//! group of it, which is left to directories and tables; large files behind others ([`crate::mballoc::Goals`]). Threads
-//! take their runs from different groups.
+//! group of it, which is left to directories and tables; large files behind others
+//! ([`crate::space::mballoc::Goals`]). Threads take their runs from different groups.
 
 use ondisk::{Flags, FsBlock, Geometry, Group};
 
 use super::step::{Changing, run_at};
-use crate::error::Error;
-use crate::extent::{Mapping, home_group};
-use crate::icache::LoadedInode;
-use crate::mballoc::{Reach, TakenBlocks};
-use crate::sb::BlockPurpose;
+use crate::core::Error;
+use crate::core::sb::BlockPurpose;
+use crate::inode::LoadedInode;
+use crate::map::{Mapping, home_group};
+use crate::space::mballoc::{Reach, TakenBlocks};
 
 mod kept;
 mod plain;

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use ondisk::Ino;
 
-use crate::error::Error;
-use crate::extent::{Mapping, Mappings};
-use crate::icache::MountedFs;
+use crate::core::Error;
+use crate::inode::MountedFs;
+use crate::map::{Mapping, Mappings};
 
 /// The first byte at or after `offset` that is data, or in a hole if `hole`; the end of the file is a hole. `None` at
 /// or after the end, and if no data follow.

@@ -7,9 +7,10 @@
 use ondisk::{Flags, Ino};
 
 use super::step::{Changing, Orphan, check_regular, max_bytes};
-use crate::error::Error;
-use crate::extent;
-use crate::icache::{Exclusive, LiveFs};
+use crate::core::Error;
+use crate::inode::Exclusive;
+use crate::map;
+use crate::token::LiveFs;
 
 /// No map reaches further.
 const MAP_END: u64 = 1 << 32;
@@ -48,7 +49,7 @@ pub(crate) fn truncate(mounted: &LiveFs, ino: Ino, size: u64) -> Result<Flags, E
 /// size, its times and its entry there stay.
 fn cut(mounted: &LiveFs, locked: &Exclusive<'_>, from: u64) -> Result<(), Error> {
     let file = Changing { mounted, locked };
-    if !extent::is_mapped(&file.inode()) {
+    if !map::is_mapped(&file.inode()) {
         return Ok(());
     }
     let mut at = from;
@@ -64,7 +65,7 @@ fn cut(mounted: &LiveFs, locked: &Exclusive<'_>, from: u64) -> Result<(), Error>
 pub(crate) fn apply_cut(
     mounted: &LiveFs,
     locked: &Exclusive<'_>,
-    change: extent::MapChange<'_>,
+    change: map::MapChange<'_>,
 ) -> Result<(), Error> {
     Changing { mounted, locked }.apply_all(Some(change), Orphan::Stays, false, |_| {})
 }

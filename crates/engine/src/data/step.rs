@@ -8,11 +8,13 @@ use journal::canary::{self, Canary};
 use ondisk::inode::Inode;
 use ondisk::{BlockSize, Feature, FileType, Flags, Ino, indirect};
 
-use crate::error::Error;
-use crate::extent::{self, ExtentDraft, MapChange, Mapping, Mappings};
-use crate::icache::{Exclusive, LiveFs, LoadedInode};
-use crate::orphan::OrphanChange;
-use crate::sb::{OpenVolume, needs_large_file};
+use crate::blocks::OpenVolume;
+use crate::core::Error;
+use crate::core::sb::needs_large_file;
+use crate::inode::{Exclusive, LoadedInode};
+use crate::map::{self, ExtentDraft, MapChange, Mapping, Mappings};
+use crate::space::orphan::OrphanChange;
+use crate::token::LiveFs;
 
 /// What becomes of the inode's entry among the orphans in a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -184,7 +186,7 @@ pub(super) fn run_at(
     end: u64,
 ) -> Result<Mapping, Error> {
     // Mostly the first run of the map says all, and takes a third of a walk.
-    match extent::next_run(volume, inode, block)? {
+    match map::next_run(volume, inode, block)? {
         None => return Ok(Mapping::hole(block..end)),
         Some(run) if run.logical > block => {
             return Ok(Mapping::hole(block..end.min(run.logical)));

@@ -19,10 +19,11 @@ use sync::Arc;
 
 use super::place::take_runs;
 use super::step::{Changing, Orphan, check_regular, max_bytes, may_write_in_place, run_at};
-use crate::error::Error;
-use crate::extent::{self, ExtentDraft, Mapping};
-use crate::icache::{InPlace, LiveFs, LiveInode, LoadedInode};
-use crate::mballoc::TakenBlocks;
+use crate::core::Error;
+use crate::inode::{InPlace, LiveInode, LoadedInode};
+use crate::map::{self, ExtentDraft, Mapping};
+use crate::space::mballoc::TakenBlocks;
+use crate::token::LiveFs;
 
 /// Nanoseconds for which writes in place leave the times as they are: as the tick of a kernel's clock.
 const TICK: i64 = 4_000_000;
@@ -243,7 +244,7 @@ fn overwrite(
     let mut at = offset;
     while at < end {
         let block = at >> size.bits();
-        let run = extent::find_run(volume, inode, block)?.filter(Mapping::is_data);
+        let run = map::find_run(volume, inode, block)?.filter(Mapping::is_data);
         let Some((run, first)) = run.and_then(|run| Some((run, run.physical?))) else {
             break;
         };
@@ -360,7 +361,7 @@ fn convert<'a>(file: Changing<'a>, run: &Mapping) -> Result<(ExtentDraft<'a>, u6
         Err(Error::NoSpace) => {}
         done => return Ok((draft, done?)),
     }
-    let whole = extent::find_run(file.volume(), &file.inode(), run.logical)?.unwrap_or(*run);
+    let whole = map::find_run(file.volume(), &file.inode(), run.logical)?.unwrap_or(*run);
     let size = file.volume().geometry().block_size();
     let zeros = vec![0; ZEROS.max(size.bytes())];
     if let Some(first) = whole.physical {

@@ -6,8 +6,8 @@ use ondisk::{FsBlock, LBlock};
 use sync::Arc;
 
 use super::{Directory, ListedEntry, encoded};
-use crate::error::Error;
-use crate::extent::{Mapping, Mappings};
+use crate::core::Error;
+use crate::map::{Mapping, Mappings};
 
 /// The blocks of a directory that are there, in order.
 pub(super) struct Blocks<'a> {

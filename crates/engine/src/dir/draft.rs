@@ -22,14 +22,14 @@ mod index;
 use super::Directory;
 use super::list::DirListing;
 use super::search::{FoundRecord, NameHint};
-use crate::error::Error;
-use crate::extent::{self, MapChange};
+use crate::blocks::{Pin, Seal};
+use crate::core::Error;
+use crate::core::limits;
 use crate::fsync::log::Placed;
-use crate::icache::{Exclusive, LiveFs, LoadedInode};
-use crate::limits;
-use crate::live::{Pin, Seal};
-use crate::mballoc::TakenBlocks;
-use crate::sb;
+use crate::inode::{Exclusive, LoadedInode};
+use crate::map::{self, MapChange};
+use crate::space::mballoc::TakenBlocks;
+use crate::token::LiveFs;
 
 /// Changes of a directory that are not yet applied.
 pub(crate) struct DirDraft<'a> {
@@ -287,11 +287,11 @@ impl<'a> DirDraft<'a> {
     fn pin(&self, number: LBlock) -> Result<Pin, Error> {
         let directory = &self.directory;
         let block = directory.indexed_block(number)?;
-        let at = extent::find_block(directory.volume, &directory.inode, number)?;
+        let at = map::find_block(directory.volume, &directory.inode, number)?;
         // It was just read from there.
         let at = at.ok_or_else(|| directory.corrupt(Corrupt::at(Site::DraftHole)))?;
         let seal = self.seal(number, &block);
-        let kind = sb::Kind::Directory;
+        let kind = crate::blocks::Kind::Directory;
         directory
             .volume
             .pin(at, kind, directory.inode.ino(), seal, |bytes| {
@@ -326,14 +326,14 @@ impl<'a> DirDraft<'a> {
             None => match directory.blocks.checked_sub(1) {
                 // At most 2^28 blocks.
                 Some(last) => {
-                    extent::find_block(directory.volume, &directory.inode, LBlock(last as u32))?
+                    map::find_block(directory.volume, &directory.inode, LBlock(last as u32))?
                 }
                 None => None,
             },
         };
         let goal = FsBlock(goal.map_or(0, |block| block.0 + 1));
         let blocks = self.mounted.take_behind(goal)?;
-        let kind = sb::Kind::Directory;
+        let kind = crate::blocks::Kind::Directory;
         let ino = directory.inode.ino();
         let start = blocks.run().start;
         let pin = directory.volume.pin_new(start, kind, ino, Seal::None)?;
@@ -374,7 +374,7 @@ impl<'a> DirDraft<'a> {
         let grown = match added {
             0 => None,
             _ => {
-                let mut map = extent::ExtentDraft::new(self.mounted, self.locked)?;
+                let mut map = map::ExtentDraft::new(self.mounted, self.locked)?;
                 map.insert(self.directory.blocks - added, self.taken, false)?;
                 Some(map.prepare()?)
             }

@@ -5,9 +5,10 @@ use ondisk::{FileType, Ino};
 use super::blocks::{Blocks, next_used};
 use super::live::LiveListing;
 use super::{Directory, ListedEntry};
-use crate::error::Error;
-use crate::icache::{LiveFs, LoadedInode};
-use crate::sb::OpenVolume;
+use crate::blocks::OpenVolume;
+use crate::core::Error;
+use crate::inode::LoadedInode;
+use crate::token::LiveFs;
 
 /// The entries of a directory, `.` and `..` among them, in the order of its blocks; in a file system that is open for
 /// writing and indexes directories, in the order of the names' hashes.

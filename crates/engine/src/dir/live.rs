@@ -13,8 +13,9 @@ use ondisk::{Corrupt, Feature, FileType, Ino, LBlock, Site};
 use sync::Arc;
 
 use super::{Directory, ListedEntry, search};
-use crate::error::Error;
-use crate::icache::{LiveFs, LiveInode};
+use crate::core::Error;
+use crate::inode::LiveInode;
+use crate::token::LiveFs;
 
 /// Cookies of `.` and `..` in a listing by hash; those of names come behind.
 const OWN: u64 = 1;

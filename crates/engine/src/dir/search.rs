@@ -12,9 +12,9 @@ use sync::Arc;
 
 use super::blocks::Blocks;
 use super::{Directory, encoded};
-use crate::error::Error;
-use crate::icache::{Exclusive, LiveInode, LoadedInode, MountedFs};
-use crate::sb::OpenVolume;
+use crate::blocks::OpenVolume;
+use crate::core::Error;
+use crate::inode::{Exclusive, LiveInode, LoadedInode, MountedFs};
 
 /// The inode that `name` names in a directory.
 fn lookup(volume: &OpenVolume, inode: LoadedInode, name: &[u8]) -> Result<Ino, Error> {

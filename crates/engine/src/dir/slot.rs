@@ -8,9 +8,10 @@ use sync::Arc;
 
 use super::Directory;
 use super::search::{self, NameHint};
-use crate::error::Error;
-use crate::ialloc::{self, Neighbours};
-use crate::icache::{LiveFs, LiveInode};
+use crate::core::Error;
+use crate::inode::LiveInode;
+use crate::space::ialloc::{self, Neighbours};
+use crate::token::LiveFs;
 
 /// Numbers of inodes that are looked at, at most.
 const NUMBERS: usize = 512;

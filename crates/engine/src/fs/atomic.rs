@@ -1,7 +1,7 @@
 //! All that is done as one transaction, or nothing of it. Locks: as `mount`; what a crash leaves: as its `hold` says.
 
 use crate::attr;
-use crate::error::Error;
+use crate::core::Error;
 use crate::fs::InodeFs;
 use crate::mount;
 

@@ -6,8 +6,8 @@ use sync::Arc;
 use sync::clock::Duration;
 use sync::thread::{Builder, JoinHandle};
 
-use crate::error::Error;
-use crate::icache::LiveFs;
+use crate::core::Error;
+use crate::token::LiveFs;
 
 /// The thread; dropping this ends it, after what it is doing.
 pub(super) struct Attendant {

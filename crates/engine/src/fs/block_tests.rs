@@ -12,10 +12,10 @@ use sync::schedule::{self, SchedulePlan};
 use sync::{Arc, Mutex, Rank};
 
 use super::*;
-use crate::error::Error;
-use crate::group::{GroupRun, ScanPurpose};
-use crate::mballoc::{self, BlockRequest, Reach, TakenBlocks};
-use crate::sb::BlockPurpose;
+use crate::core::Error;
+use crate::core::sb::BlockPurpose;
+use crate::space::group::{GroupRun, ScanPurpose};
+use crate::space::mballoc::{self, BlockRequest, Reach, TakenBlocks};
 
 fn clock() -> Timestamp {
     Timestamp {

@@ -5,7 +5,7 @@
 
 use ondisk::{Generation, Ino};
 
-use crate::error::Error;
+use crate::core::Error;
 use crate::fs::{InodeFs, InodeRef};
 
 impl InodeFs {

@@ -9,12 +9,13 @@ use ondisk::inode::Inode;
 use ondisk::{Feature, FileType, Flags, FsBlock, Generation, Ino, Timestamp};
 
 use crate::attr;
+use crate::blocks::OpenVolume;
+use crate::core::Error;
 use crate::data;
-use crate::error::Error;
-use crate::extent::Mappings;
 use crate::fs::InodeFs;
-use crate::icache::{LoadedInode, OpenFs};
-use crate::sb::OpenVolume;
+use crate::inode::LoadedInode;
+use crate::map::Mappings;
+use crate::token::OpenFs;
 use crate::xattr::{self, Xattr};
 
 /// What `stat` tells of an inode.

@@ -7,9 +7,9 @@
 
 use ondisk::{FileType, Ino};
 
-use crate::error::Error;
+use crate::core::Error;
 use crate::fs::{InodeFs, enter};
-use crate::namei::{self, NameIn, NewContent, NewInode, RenameFlag, WalkEnd, WalkIntent};
+use crate::names::{self, NameIn, NewContent, NewInode, RenameFlag, WalkEnd, WalkIntent};
 use crate::reap;
 use crate::xattr::{self, XattrFlag};
 
@@ -21,7 +21,7 @@ impl InodeFs {
         new: NewInode,
         content: NewContent<'_>,
     ) -> Result<Ino, Error> {
-        let ino = self.change(|mounted| namei::create(mounted, parent, name, new, content))?;
+        let ino = self.change(|mounted| names::create(mounted, parent, name, new, content))?;
         self.settle_names(parent)?;
         Ok(ino)
     }
@@ -96,7 +96,7 @@ impl InodeFs {
     /// As [`InodeFs::create`]; `NotPermitted` for a directory, or an inode that is immutable or append only;
     /// `LinkLimit` for the 65,001st name.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Error> {
-        self.change(|mounted| namei::link(mounted, ino, parent, name))?;
+        self.change(|mounted| names::link(mounted, ino, parent, name))?;
         self.settle_names(parent)
     }
 
@@ -115,7 +115,7 @@ impl InodeFs {
         replaced: Option<Ino>,
     ) -> Result<bool, Error> {
         let installed =
-            self.change(|mounted| namei::install(mounted, ino, parent, name, replaced))?;
+            self.change(|mounted| names::install(mounted, ino, parent, name, replaced))?;
         self.settle_names(parent)?;
         Ok(installed)
     }
@@ -125,7 +125,7 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::create`]; `NotFound`; `IsDirectory`; `NotPermitted` where a flag forbids it.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Error> {
-        self.change(|mounted| namei::unlink(mounted, parent, name))?;
+        self.change(|mounted| names::unlink(mounted, parent, name))?;
         self.settle_names(parent)
     }
 
@@ -134,7 +134,7 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::unlink`]; `NotDirectory`, `NotEmpty`; `InvalidArgument` for `.`.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), Error> {
-        self.change(|mounted| namei::rmdir(mounted, parent, name))?;
+        self.change(|mounted| names::rmdir(mounted, parent, name))?;
         self.settle_names(parent)
     }
 
@@ -189,7 +189,7 @@ impl InodeFs {
             directory: new_parent,
             name: new_name,
         };
-        self.change(|mounted| namei::rename(mounted, old, new, flag, whiteout))?;
+        self.change(|mounted| names::rename(mounted, old, new, flag, whiteout))?;
         self.settle_names(parent)?;
         self.settle_names(new_parent)
     }
@@ -200,7 +200,7 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::create`].
     pub fn create_unnamed(&self, parent: Ino, new: NewInode) -> Result<Ino, Error> {
-        self.change(|mounted| namei::create_unnamed(mounted, parent, new, NewContent::Empty))
+        self.change(|mounted| names::create_unnamed(mounted, parent, new, NewContent::Empty))
     }
 
     /// As [`InodeFs::create_unnamed`], for a symbolic link to `target`.
@@ -214,7 +214,7 @@ impl InodeFs {
         new: NewInode,
     ) -> Result<Ino, Error> {
         let content = NewContent::Symlink(target);
-        self.change(|mounted| namei::create_unnamed(mounted, parent, new, content))
+        self.change(|mounted| names::create_unnamed(mounted, parent, new, content))
     }
 
     /// Keeps an inode (an open file, a server's reference) although its last name may go, until it is released as
@@ -235,7 +235,7 @@ impl InodeFs {
     /// # Errors
     /// As these; `Busy` if the name never stays the same between two looks.
     pub fn lookup_held(&self, directory: Ino, name: &[u8]) -> Result<Ino, Error> {
-        self.noting(namei::look_at(
+        self.noting(names::look_at(
             &self.mounted,
             directory,
             name,
@@ -263,7 +263,7 @@ impl InodeFs {
     /// As [`InodeFs::walk`].
     pub fn walk_in(&self, root: Ino, path: &[u8], intent: WalkIntent) -> Result<WalkEnd, Error> {
         let live = self.live()?;
-        self.noting(namei::walk(live, root, path, intent))
+        self.noting(names::walk(live, root, path, intent))
     }
 
     /// Lets go of an inode that was held. One without names is deleted with its last holder, before this returns, and

@@ -10,8 +10,8 @@ use sync::schedule::{self, SchedulePlan};
 use sync::{Arc, Mutex, Rank};
 
 use super::*;
-use crate::error::Error;
-use crate::namei::NewInode;
+use crate::core::Error;
+use crate::names::NewInode;
 
 const NEW: NewInode = NewInode {
     mode: 0o600,

@@ -5,10 +5,10 @@
 use device::DeviceError;
 use ondisk::{Feature, Group, Ino};
 
-use crate::error::Error;
+use crate::core::Error;
+use crate::core::limits;
 use crate::fs::InodeFs;
-use crate::group;
-use crate::limits;
+use crate::space::group;
 
 /// What `statfs` tells of the file system, as Linux counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

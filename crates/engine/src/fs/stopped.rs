@@ -6,8 +6,8 @@
 
 use sync::Arc;
 
+use crate::core::sb::Stopped;
 use crate::fs::InodeFs;
-use crate::sb::Stopped;
 
 impl InodeFs {
     /// Why and when it stopped accepting changes; `None` while it accepts them, or was never opened for writing.

@@ -2,18 +2,18 @@
 //!
 //! A run of free blocks is taken out of the bitmap in memory, so nobody gets them, then discarded with no lock held,
 //! then given back, at most some thousand blocks at a time. Blocks that an epoch freed are in that bitmap only once the
-//! epoch is durable ([`crate::group`]), so nothing is discarded that a crash could bring back. Each run is a change of
-//! its own: a freeze waits for one run, and so does a thread that has to be sure that no free block is held by another
-//! (`change_alone`), so no allocation fails because of a run. What a crash leaves: the same file system.
+//! epoch is durable ([`crate::space::group`]), so nothing is discarded that a crash could bring back. Each run is a
+//! change of its own: a freeze waits for one run, and so does a thread that has to be sure that no free block is held
+//! by another (`change_alone`), so no allocation fails because of a run. What a crash leaves: the same file system.
 
 use std::ops::Range;
 
 use ondisk::Group;
 
 use super::{InodeFs, enter};
-use crate::error::Error;
-use crate::icache::LiveFs;
-use crate::mballoc::{TakenBlocks, take_run};
+use crate::core::Error;
+use crate::space::mballoc::{TakenBlocks, take_run};
+use crate::token::LiveFs;
 
 impl InodeFs {
     /// Tells the device that the free blocks in a range of bytes are not needed, so it can release their space: a

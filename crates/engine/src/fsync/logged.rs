@@ -34,13 +34,14 @@ use super::SyncScope;
 use super::log::{
     self, Batch, Changes, Closure, FsyncLog, InodeState, Members, NamePlace, NameState,
 };
-use crate::error::Error;
-use crate::extent::Mappings;
+use crate::core::Error;
+use crate::core::sb::needs_large_file;
 use crate::fsync::log::{
     BlockRanges, Cost, EpochChanges, FastLog, JournalArea, RunningLog, UnloggedNames,
 };
-use crate::icache::{Exclusive, LiveFs, LiveInode, LoadedInode};
-use crate::sb::needs_large_file;
+use crate::inode::{Exclusive, LiveInode, LoadedInode};
+use crate::map::Mappings;
+use crate::token::LiveFs;
 
 /// How often the closure is looked for anew because others changed names meanwhile.
 const TRIES: usize = 4;

@@ -20,12 +20,13 @@ use ondisk::inode::Inode;
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site};
 
 use crate::attr::MODIFIABLE;
+use crate::core::Error;
 use crate::dir;
-use crate::error::Error;
-use crate::ialloc::{self, BLOCKS_AN_INODE, InodeNumber};
-use crate::icache::{Exclusive, LiveFs, LoadedInode};
-use crate::namei::{self, NewContent};
+use crate::inode::{Exclusive, LoadedInode};
+use crate::names::{self, NewContent};
 use crate::reap::{self, Left};
+use crate::space::ialloc::{self, BLOCKS_AN_INODE, InodeNumber};
+use crate::token::LiveFs;
 
 mod blocks;
 mod check;
@@ -50,7 +51,7 @@ pub(crate) fn replay(mounted: &LiveFs, area: &[u8], left: &Left<'_>) -> Result<(
     for ((parent, name), ino) in &everything.names {
         check(mounted, *parent)?;
         ino.map_or(Ok(()), |ino| check(mounted, ino))?;
-        namei::verify_new_name(name).map_err(|_| bad_name(*parent))?;
+        names::verify_new_name(name).map_err(|_| bad_name(*parent))?;
     }
     blocks::trim(mounted, &mut everything)?;
     let mut replay = Replay {
@@ -270,8 +271,8 @@ impl<'a> Replay<'a> {
                 _ => NewContent::Empty,
             };
             let parent = parents.get(&ino).copied().unwrap_or(Ino::ROOT);
-            let first = namei::first_block(self.mounted, ino, parent, content, &mut record)?;
-            let blocks = first.as_ref().map_or(0, namei::FirstBlock::blocks);
+            let first = names::first_block(self.mounted, ino, parent, content, &mut record)?;
+            let blocks = first.as_ref().map_or(0, names::FirstBlock::blocks);
             let credits = self.mounted.reserve(1 + BLOCKS_AN_INODE + blocks, 0)?;
             let handle = self.mounted.begin(credits)?;
             number.apply(&handle, live.of_ialloc());
@@ -343,10 +344,10 @@ impl<'a> Replay<'a> {
         let handle = self.mounted.begin(credits)?;
         names.apply(&handle);
         above.change(&handle, |inode| {
-            namei::stamp_names(inode, now);
+            names::stamp_names(inode, now);
             match subdirectories {
-                1 => namei::add_subdirectory(inode),
-                -1 => namei::drop_subdirectory(inode),
+                1 => names::add_subdirectory(inode),
+                -1 => names::drop_subdirectory(inode),
                 _ => {}
             }
         });

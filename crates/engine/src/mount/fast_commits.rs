@@ -14,12 +14,14 @@ use ondisk::{Feature, FsBlock, Geometry, Superblock};
 use sync::Arc;
 
 use super::{MountOptions, Use, journal_map, raise};
-use crate::error::Error;
+use crate::blocks::OpenVolume;
+use crate::core::Error;
+use crate::core::limits;
+use crate::core::options::Clock;
+use crate::core::sb;
 use crate::fsync;
-use crate::icache::MountedFs;
-use crate::limits;
+use crate::inode::MountedFs;
 use crate::reap::Left;
-use crate::sb::{self, Clock, OpenVolume};
 
 /// Replays fast commits on a device in memory over `view`, the device after the log's replay, for a program that will
 /// write to it.

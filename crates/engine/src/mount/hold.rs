@@ -5,9 +5,9 @@
 use journal::JournalError;
 
 use super::{say_clean, unmount};
-use crate::error::Error;
-use crate::icache::LiveFs;
+use crate::core::Error;
 use crate::reap;
+use crate::token::LiveFs;
 
 /// Makes all that happens from here on one transaction, which [`unmount_held`] commits and [`abandon`] forgets.
 ///

@@ -9,8 +9,10 @@ use sync::Arc;
 use super::{
     FoundAtOpen, MountOptions, ReplayPolicy, fast_commits, needs_replay, superblock, wall,
 };
-use crate::error::Error;
-use crate::sb::{self, Clock, OpenVolume};
+use crate::blocks::OpenVolume;
+use crate::core::Error;
+use crate::core::options::Clock;
+use crate::core::sb;
 
 /// A device that ends before the file system on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,8 +14,8 @@ use ondisk::{BlockSize, Feature, Features, FileType, Geometry, GroupDesc, Ino, I
 use sync::Arc;
 
 use super::{MountOptions, ReplayPolicy, needs_replay, write_superblock};
-use crate::error::Error;
-use crate::sb::{self, SuperblockFound};
+use crate::core::Error;
+use crate::core::sb::{self, SuperblockFound};
 
 /// Groups that have a copy unless they are asked not to: with `sparse_super` and without.
 const COPIES: [u32; 5] = [1, 3, 5, 7, 9];

@@ -17,11 +17,13 @@ use super::{
     MountOptions, journal_map, needs_replay, refuse_unwritable, seconds, superblock,
     write_superblock,
 };
-use crate::error::Error;
-use crate::group::DescriptorSurvey;
-use crate::icache::MountedFs;
-use crate::limits;
-use crate::sb::{self, Clock, OpenVolume};
+use crate::blocks::OpenVolume;
+use crate::core::Error;
+use crate::core::limits;
+use crate::core::options::Clock;
+use crate::core::sb;
+use crate::inode::MountedFs;
+use crate::space::group::DescriptorSurvey;
 
 /// Lets `change` change the superblock of an image that nobody has open. `clock` says when that was. It may be asked
 /// twice, of two superblocks that differ in a feature.

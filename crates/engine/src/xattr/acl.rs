@@ -11,8 +11,9 @@ use ondisk::{FileType, Ino};
 use super::lists::Lists;
 use super::write::{apply, may_change};
 use super::{XattrFlag, place_in};
-use crate::error::Error;
-use crate::icache::{LiveFs, LoadedInode};
+use crate::core::Error;
+use crate::inode::LoadedInode;
+use crate::token::LiveFs;
 
 const SET_GID: u16 = 0o2000;
 const BITS: u16 = 0o7;

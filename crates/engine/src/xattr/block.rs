@@ -12,11 +12,13 @@ use ondisk::{Corrupt, FsBlock, Ino, Site};
 use sync::MutexGuard;
 
 use super::{block_of, pin};
-use crate::error::Error;
-use crate::icache::{LiveFs, LoadedInode};
-use crate::live::{Pin, Seal};
-use crate::mballoc::{BLOCKS_A_RUN, Freeing, TakenBlocks};
-use crate::sb::{AttributeBlocks, BlockPurpose, Kind};
+use crate::blocks::{AttributeBlocks, Kind};
+use crate::blocks::{Pin, Seal};
+use crate::core::Error;
+use crate::core::sb::BlockPurpose;
+use crate::inode::LoadedInode;
+use crate::space::mballoc::{BLOCKS_A_RUN, Freeing, TakenBlocks};
+use crate::token::LiveFs;
 
 /// Inodes that share one block at most, as in Linux.
 const MAX_REFERENCES: u32 = 1024;

@@ -5,8 +5,8 @@ use ondisk::inode::{BASE_SIZE, attribute_area};
 use ondisk::xattr::{self, BLOCK_HEADER, INODE_HEADER, ListPlace, Value, XattrEntry};
 
 use super::{XattrFlag, block_of, read_block};
-use crate::error::Error;
-use crate::icache::{LoadedInode, MountedFs};
+use crate::core::Error;
+use crate::inode::{LoadedInode, MountedFs};
 
 /// One attribute: the number of its prefix, the rest of its name, its value.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -11,9 +11,10 @@ use ondisk::{Feature, FileType, Flags, Ino};
 
 use super::block::{BlockChange, LockedChange};
 use super::lists::Lists;
-use crate::error::Error;
-use crate::icache::{Exclusive, LiveFs, LoadedInode};
-use crate::sb::LateFeature;
+use crate::core::Error;
+use crate::core::sb::LateFeature;
+use crate::inode::{Exclusive, LoadedInode};
+use crate::token::LiveFs;
 
 /// The prefix that only files and directories have attributes of.
 const USER: &[u8] = b"user.";

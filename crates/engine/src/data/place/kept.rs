@@ -2,11 +2,11 @@
 //! is kept. What is kept lies under locks of its own, held for a look; no other is taken but those of the groups.
 
 use super::{Place, SMALL, Supply, bounded};
+use crate::core::Error;
+use crate::core::sb::BlockPurpose;
 use crate::data::step::max_bytes;
-use crate::error::Error;
-use crate::extent::Mappings;
-use crate::mballoc::{Aside, NormalRequest, TakenBlocks, normalize};
-use crate::sb::BlockPurpose;
+use crate::map::Mappings;
+use crate::space::mballoc::{Aside, NormalRequest, TakenBlocks, normalize};
 
 pub(super) struct Kept;
 

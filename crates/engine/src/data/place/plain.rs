@@ -2,8 +2,8 @@
 //! Takes a group's lock for each.
 
 use super::{Place, Supply};
-use crate::error::Error;
-use crate::mballoc::TakenBlocks;
+use crate::core::Error;
+use crate::space::mballoc::TakenBlocks;
 
 pub(super) struct Plain;
 

@@ -10,8 +10,8 @@ use ondisk::htree::{self, IndexBlock, Kind};
 use ondisk::{Corrupt, Feature, FileType, Ino, LBlock, Site};
 
 use super::DirDraft;
+use crate::core::Error;
 use crate::dir::search::{Frame, Way};
-use crate::error::Error;
 
 /// Descents until a name is in: each makes room at one level of the tree.
 const DESCENTS: u8 = 2 * htree::LEVELS_MAX_LARGE + 4;

@@ -25,7 +25,7 @@ use crate::fsync::log::item::{
 use crate::fsync::log::records::BatchRecords;
 use crate::fsync::log::tree::{LogTree, TreeCounters};
 
-use crate::variants::LogUpdate;
+use crate::core::variants::LogUpdate;
 
 mod lead;
 

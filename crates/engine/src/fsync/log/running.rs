@@ -18,7 +18,7 @@ use super::batches::{FsyncLog, LogArea, LogStatistics};
 use super::changes::EpochChanges;
 use super::room::Placed;
 use super::tree::TreeCounters;
-use crate::variants::{Chosen, LogUpdate, LogUse, Variants};
+use crate::core::variants::{Chosen, LogUpdate, LogUse, Variants};
 
 /// Starting a log needs a checkpoint, which costs two flushes. It pays off if a log serves at least `WORTHWHILE` fsyncs
 /// before a full commit ends it, on the average of `TRIED` logs. Fsyncs that were served together count once, because a

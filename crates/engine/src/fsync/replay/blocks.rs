@@ -12,12 +12,13 @@ use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site};
 
 use super::Replay;
 use super::said::{Everything, Said, To};
+use crate::core::Error;
 use crate::data;
-use crate::error::Error;
-use crate::extent::{ExtentDraft, Mapping, Mappings};
-use crate::group::GroupRun;
-use crate::icache::{Exclusive, LiveFs};
-use crate::mballoc::{self, TakenBlocks};
+use crate::inode::Exclusive;
+use crate::map::{ExtentDraft, Mapping, Mappings};
+use crate::space::group::GroupRun;
+use crate::space::mballoc::{self, TakenBlocks};
+use crate::token::LiveFs;
 
 /// Pointers in an inode without extents that are those of its first blocks.
 const DIRECT: usize = 12;

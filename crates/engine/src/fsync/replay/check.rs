@@ -7,9 +7,9 @@ use ondisk::inode::Inode;
 use ondisk::{Corrupt, FileType, Ino, Site};
 
 use super::{Replay, blocks};
+use crate::core::Error;
+use crate::core::limits;
 use crate::dir;
-use crate::error::Error;
-use crate::limits;
 
 impl Replay<'_> {
     /// Refuses records that no inode can have. New numbers are taken, and no inode is made.

@@ -12,13 +12,13 @@ use ondisk::{Corrupt, FileType, FsBlock, Ino, Site};
 
 use super::Replay;
 use super::said::{self, Said};
+use crate::core::Error;
+use crate::core::limits;
 use crate::dir::DirListing;
-use crate::error::Error;
-use crate::extent::{self, ExtentDraft};
-use crate::icache::Exclusive;
-use crate::limits;
-use crate::mballoc;
-use crate::namei;
+use crate::inode::Exclusive;
+use crate::map::{self, ExtentDraft};
+use crate::names;
+use crate::space::mballoc;
 
 impl Replay<'_> {
     /// Marks blocks in use that inodes of the log have. One whose map can't be read is left as it is, for nobody can
@@ -84,7 +84,7 @@ impl Replay<'_> {
     /// The blocks that an inode's space is: data, index, attributes.
     fn blocks_of(&self, locked: &Exclusive<'_>) -> Result<Vec<(FsBlock, u64)>, Error> {
         let inode = locked.inode().snapshot();
-        let mut runs = match extent::is_mapped(&inode) {
+        let mut runs = match map::is_mapped(&inode) {
             true => ExtentDraft::new(self.mounted, locked)?.into_blocks()?,
             false => Vec::new(),
         };
@@ -98,7 +98,7 @@ impl Replay<'_> {
     /// The space of an inode by its map, which is brought up to date; `None` if it has no map, or the map can't be
     /// read.
     pub(super) fn sectors_of(&self, locked: &Exclusive<'_>) -> Option<u64> {
-        if !extent::is_mapped(&locked.inode().snapshot()) {
+        if !map::is_mapped(&locked.inode().snapshot()) {
             return None;
         }
         let runs = self.blocks_of(locked).ok()?;
@@ -199,7 +199,7 @@ impl Replay<'_> {
         let ours = self.links_of(&now);
         if now.is(FileType::Directory) {
             let links = u16::try_from(found.saturating_add(2)).ok();
-            let links = links.filter(|links| *links <= namei::LINKS_MAX);
+            let links = links.filter(|links| *links <= names::LINKS_MAX);
             return Ok(links.unwrap_or(ours));
         }
         if self.fresh.contains(&ino) && found > u32::from(ours) {

@@ -12,10 +12,10 @@ use ondisk::{Feature, FileType, Flags, Ino};
 
 use super::said::Said;
 use super::{Replay, bad_name};
+use crate::core::Error;
 use crate::dir::{self, DirListing};
-use crate::error::Error;
-use crate::icache::{Exclusive, LoadedInode};
-use crate::namei::{self, NewContent};
+use crate::inode::{Exclusive, LoadedInode};
+use crate::names::{self, NewContent};
 
 impl Replay<'_> {
     /// Whether a record is that of a file whose contents are in its inode.
@@ -103,14 +103,14 @@ impl Replay<'_> {
             Flags(0)
         };
         become_empty(&mut record, form);
-        let first = namei::first_block(
+        let first = names::first_block(
             self.mounted,
             ino,
             parent,
             NewContent::Directory,
             &mut record,
         )?;
-        let blocks = first.as_ref().map_or(0, namei::FirstBlock::blocks);
+        let blocks = first.as_ref().map_or(0, names::FirstBlock::blocks);
         let credits = self.mounted.reserve(1 + blocks, 0)?;
         let handle = self.mounted.begin(credits)?;
         if let Some(first) = first {

@@ -8,8 +8,8 @@ use ondisk::xattr::{self as format, ListPlace, Value};
 use ondisk::{Feature, Flags, FsBlock, Ino};
 
 use super::Replay;
-use crate::error::Error;
-use crate::icache::LoadedInode;
+use crate::core::Error;
+use crate::inode::LoadedInode;
 use crate::reap;
 use crate::xattr;
 

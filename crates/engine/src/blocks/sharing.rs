@@ -1,0 +1,66 @@
+//! Blocks of attributes by the hash of their contents, so that inodes with equal attributes share one.
+//!
+//! A hint, and bounded: what is here is pinned and can be compared without I/O; what is not here is just not found.
+//! Under [`sync::Rank::XattrBlock`], as every count of references is: a block's contents change only while one inode
+//! uses it and it is not here, so that nobody finds what is about to change. Nothing of it is left after a crash.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+use ondisk::FsBlock;
+
+use crate::blocks::Pin;
+use crate::core::limits;
+
+/// The blocks; see the module.
+#[derive(Default)]
+pub(crate) struct AttributeBlocks {
+    by_hash: HashMap<u32, Vec<(FsBlock, Pin)>>,
+    hashes: HashMap<u64, u32>,
+    /// Blocks in the order in which they came; some may be gone by now.
+    order: VecDeque<FsBlock>,
+}
+
+impl AttributeBlocks {
+    /// Adds a block whose contents have this hash; the oldest goes where there are too many.
+    pub(crate) fn insert(&mut self, block: FsBlock, hash: u32, pin: Pin) {
+        // A hash of 0 says that the block is not to be shared.
+        if hash == 0 || self.hashes.contains_key(&block.0) {
+            return;
+        }
+        let most = (limits::SHARED_XATTR_BYTES / pin.bytes().len()).max(1);
+        while self.hashes.len() >= most {
+            match self.order.pop_front() {
+                Some(oldest) => self.remove(oldest),
+                None => return,
+            }
+        }
+        self.hashes.insert(block.0, hash);
+        self.order.push_back(block);
+        self.by_hash.entry(hash).or_default().push((block, pin));
+        if self.order.len() > 2 * most {
+            let hashes = &self.hashes;
+            self.order.retain(|block| hashes.contains_key(&block.0));
+        }
+    }
+
+    /// Takes a block out, before its contents change or when it is freed.
+    pub(crate) fn remove(&mut self, block: FsBlock) {
+        let Some(hash) = self.hashes.remove(&block.0) else {
+            return;
+        };
+        if let Some(known) = self.by_hash.get_mut(&hash) {
+            known.retain(|(known, _)| *known != block);
+            if known.is_empty() {
+                self.by_hash.remove(&hash);
+            }
+        }
+    }
+
+    /// A block with this hash for which `fits` says so.
+    pub(crate) fn find(&self, hash: u32, fits: impl Fn(&[u8]) -> bool) -> Option<(FsBlock, Pin)> {
+        let known = self.by_hash.get(&hash)?;
+        let found = known.iter().find(|(_, pin)| fits(&pin.bytes()))?;
+        Some(found.clone())
+    }
+}

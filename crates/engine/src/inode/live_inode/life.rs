@@ -1,0 +1,88 @@
+//! How an inode comes and goes: its holders, its first name, the epoch that made it, and its entry among the orphans.
+//!
+//! While there is a holder, an inode without names is not deleted. The last one deletes it. What a crash leaves: an
+//! inode that is still held without names is an orphan, which the next mount deletes.
+
+use journal::Epoch;
+use sync::Guarded;
+use sync::atomic::{AtomicU32, Ordering};
+
+use crate::space::orphan::{Noted, OrphanPlace};
+
+/// What is in memory about an inode's beginning and end.
+pub(crate) struct InodeLife {
+    /// How many hold the inode, so that it stays without names. [atomic: SeqCst; from 0 up: lock, shared]
+    holders: AtomicU32,
+    /// Whether it was made without a name, and may get its first. [lock]
+    linkable: Guarded<bool>,
+    /// The epoch in which the inode was made; 0 if that was before it came into memory. [lock]
+    born: Guarded<u64>,
+    /// Where it is noted down among the orphans. [lock, exclusive]
+    pub(super) orphan: OrphanPlace,
+}
+
+impl InodeLife {
+    pub(super) fn new() -> InodeLife {
+        InodeLife {
+            holders: AtomicU32::new(0),
+            linkable: Guarded::new(false),
+            born: Guarded::new(0),
+            orphan: OrphanPlace::default(),
+        }
+    }
+
+    /// Adds a holder. The caller has the inode's lock, and saw that it is in use.
+    pub(crate) fn hold(&self) {
+        // SeqCst: pairs with the load in `is_held`; seen by the next thread that takes the lock exclusively.
+        self.holders.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Removes `count` holders; returns whether they were the last.
+    pub(crate) fn release(&self, count: u32) -> bool {
+        // SeqCst: pairs with the load in `is_held`.
+        self.holders.fetch_sub(count, Ordering::SeqCst) == count
+    }
+
+    /// The number of holders. No other thread has the inode.
+    pub(in crate::inode) fn holders(&self) -> u32 {
+        // Relaxed: the table's lock orders it.
+        self.holders.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number of holders. No other thread has the inode.
+    pub(in crate::inode) fn set_holders(&self, holders: u32) {
+        // Relaxed: the table's lock orders it.
+        self.holders.store(holders, Ordering::Relaxed);
+    }
+
+    /// Whether the inode has a holder.
+    pub(crate) fn is_held(&self) -> bool {
+        // SeqCst: pairs with the changes in `hold` and `release`.
+        self.holders.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether the inode has an entry among the orphans. The caller has its lock, or nobody else has the inode.
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.orphan.get() != Noted::Nowhere
+    }
+
+    /// Says whether the inode, without names, may get one. The caller has its lock.
+    pub(crate) fn set_linkable(&self, linkable: bool) {
+        self.linkable.set(linkable);
+    }
+
+    /// Whether the inode, without names, may get one. The caller has its lock.
+    pub(crate) fn is_linkable(&self) -> bool {
+        self.linkable.get()
+    }
+
+    /// Says that the inode is made in this epoch. The caller has its lock.
+    pub(crate) fn set_born(&self, epoch: Epoch) {
+        self.born.set(epoch.0);
+    }
+
+    /// Whether the inode was made in this epoch, so that no commit has it if that is not committed.
+    pub(crate) fn is_born_in(&self, epoch: Epoch) -> bool {
+        self.born.get() == epoch.0
+    }
+}

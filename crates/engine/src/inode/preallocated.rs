@@ -1,0 +1,77 @@
+//! Giving back what is kept for files and directories: by their owners when they are done, by a thread that finds no
+//! space, and all of it when keeping is switched off, and at the end. While preparing only, without a handle. Locks:
+//! those of what is kept and of groups, one at a time, and around all of it that of the thread that draws back
+//! ([`Rank::DrawBack`](sync::Rank)).
+
+use ondisk::Ino;
+
+use super::{LiveInode, MountedFs};
+use crate::space::mballoc::{Aside, Preallocations, TakenBlocks};
+
+impl MountedFs {
+    /// What is kept for files that grow.
+    pub(crate) fn preallocations(&self) -> &Preallocations {
+        &self.preallocations
+    }
+
+    /// The same blocks as a value that gives them back when dropped.
+    pub(crate) fn take_up(&self, blocks: Aside) -> TakenBlocks<'_> {
+        blocks.take_up(&self.groups, self.volume.geometry())
+    }
+
+    /// Keeps blocks for a file from a logical block on, for which nothing is kept or mapped. The caller holds its lock.
+    pub(crate) fn keep_for(&self, live: &LiveInode, logical: u64, blocks: Aside) {
+        let kept = &self.preallocations;
+        let (over, longest) = kept.keep(live.ino(), live.kept(), logical, blocks);
+        drop(over.map(|over| self.take_up(over)));
+        if let Some(longest) = longest {
+            self.give_back_listed(longest);
+        }
+    }
+
+    /// Gives back what is kept for a file.
+    pub(crate) fn give_back_kept(&self, live: &LiveInode) {
+        for blocks in self.preallocations.drain(live.kept(), false) {
+            drop(self.take_up(blocks));
+        }
+    }
+
+    /// Gives back what is kept for a file with this number, if there is such a one in memory.
+    pub(crate) fn closed(&self, ino: Ino) {
+        if self.volume.is_writable()
+            && let Some(live) = self.inodes.find(ino)
+        {
+            self.give_back_kept(&live);
+        }
+    }
+
+    /// Gives back what is kept for a file that is on no list any more; how many runs.
+    fn give_back_listed(&self, ino: Ino) -> u64 {
+        // One that keeps something stays in memory.
+        let Some(live) = self.inodes.find(ino) else {
+            return 0;
+        };
+        let runs = self.preallocations.drain(live.kept(), true);
+        let count = runs.len() as u64;
+        runs.into_iter().for_each(|run| drop(self.take_up(run)));
+        count
+    }
+
+    /// Gives back all that is kept for any file or thread; how many runs. What another gives back is there when this
+    /// returns.
+    pub(crate) fn give_back_all(&self) -> u64 {
+        let _alone = self.preallocations.alone();
+        let runs = self.preallocations.take_runs();
+        let count = runs.len() as u64;
+        runs.into_iter().for_each(|run| drop(self.take_up(run)));
+        let files = self.preallocations.take_listed().into_iter();
+        count + files.map(|ino| self.give_back_listed(ino)).sum::<u64>()
+    }
+
+    /// As [`MountedFs::give_back_all`], for one who found no space: whether there may be some now.
+    pub(crate) fn draw_back_kept(&self) -> bool {
+        let runs = self.give_back_all();
+        self.preallocations.discards.add(runs);
+        runs > 0
+    }
+}

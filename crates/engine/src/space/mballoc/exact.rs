@@ -1,0 +1,121 @@
+//! Taking certain blocks, and no others: for what says where a file's data are already, and to tell the device that
+//! they are free.
+//!
+//! Waits for the lock of the blocks' group; nothing is on disk until the blocks are applied.
+
+use std::ops::Range;
+
+use ondisk::{FsBlock, Group};
+
+use crate::blocks::OpenVolume;
+use crate::core::Error;
+use crate::space::group::{GroupRun, Groups};
+use crate::space::mballoc::TakenBlocks;
+
+/// Takes blocks of one group if all of them are free. Called while preparing, without a handle.
+///
+/// # Errors
+/// `Corrupt`, `Io` from reading bitmaps.
+pub(crate) fn take_exact<'a>(
+    volume: &'a OpenVolume,
+    groups: &'a Groups,
+    run: GroupRun,
+) -> Result<Option<TakenBlocks<'a>>, Error> {
+    let geometry = volume.geometry();
+    let Some((group, first)) = geometry.bit_of_block(run.start) else {
+        return Ok(None);
+    };
+    let share = groups.blocks.share(run.len, 0);
+    let is_taken = share == run.len
+        && run.len <= geometry.group_clusters(group) - first
+        && groups.with_bits(volume, group, |bits| {
+            bits.take_exact(first..first + run.len)
+        })?;
+    if !is_taken {
+        groups.blocks.give_back(share);
+        return Ok(None);
+    }
+    Ok(Some(TakenBlocks::new(groups, geometry, run)))
+}
+
+/// Takes what of a run is free, each as a value of its own: for what should be in use and is not. Called while
+/// preparing, without a handle.
+///
+/// # Errors
+/// `NoSpace` where less is free than the bitmap says; `Corrupt`, `Io` from reading bitmaps.
+pub(crate) fn take_free<'a>(
+    volume: &'a OpenVolume,
+    groups: &'a Groups,
+    start: FsBlock,
+    len: u64,
+) -> Result<Vec<TakenBlocks<'a>>, Error> {
+    let geometry = volume.geometry();
+    let (mut all, mut at, end) = (Vec::new(), start.0, start.0.saturating_add(len));
+    while at < end {
+        let Some((group, first)) = geometry.bit_of_block(FsBlock(at)) else {
+            break;
+        };
+        // At most the blocks of a group.
+        let rest = u64::from(geometry.group_clusters(group).saturating_sub(first)).max(1);
+        let rest = rest.min(end - at) as u32;
+        let range = first..first + rest;
+        let taken = groups.with_bits(volume, group, |bits| bits.take_free(range))?;
+        let runs = taken.into_iter().map(|free| GroupRun {
+            start: FsBlock(at + u64::from(free.start - first)),
+            len: free.end - free.start,
+        });
+        for run in runs {
+            // Nobody else takes any: there are as many as bits say, or the descriptors are wrong.
+            let share = groups.blocks.share(run.len, 0);
+            all.push(TakenBlocks::new(groups, geometry, run));
+            if share < run.len {
+                return Err(Error::NoSpace);
+            }
+        }
+        at += u64::from(rest);
+    }
+    Ok(all)
+}
+
+/// The most blocks that [`take_run`] keeps from others at a time.
+const RUN_MOST: u32 = 4096;
+/// And at most this part of all that are free.
+const RUN_PART: u64 = 8;
+
+/// Takes the first part of a group's first run of free blocks in a range of bits: a run of at least `least` blocks, of
+/// which the part has a bounded number. Also returns where in the group the run ends. Called without a handle.
+///
+/// # Errors
+/// `Corrupt`, `Io` from reading bitmaps.
+pub(crate) fn take_run<'a>(
+    volume: &'a OpenVolume,
+    groups: &'a Groups,
+    group: Group,
+    range: Range<u32>,
+    least: u32,
+) -> Result<Option<(TakenBlocks<'a>, u32)>, Error> {
+    // Below 4097.
+    let most = (groups.blocks.hint() / RUN_PART).clamp(1, RUN_MOST.into()) as u32;
+    let share = groups.blocks.share(most, 0);
+    if share == 0 {
+        return Ok(None);
+    }
+    let taken = groups.with_bits(volume, group, |bits| {
+        let run = bits.long_run(range, least)?;
+        let part = run.start..run.end.min(run.start.saturating_add(share));
+        Some((bits.take(part), run.end))
+    });
+    let used = match &taken {
+        Ok(Some((part, _))) => part.end - part.start,
+        _ => 0,
+    };
+    groups.blocks.give_back(share - used);
+    let first = volume.geometry().group_first_block(group).0;
+    Ok(taken?.map(|(part, end)| {
+        let run = GroupRun {
+            start: FsBlock(first + u64::from(part.start)),
+            len: part.end - part.start,
+        };
+        (TakenBlocks::new(groups, volume.geometry(), run), end)
+    }))
+}

@@ -1,0 +1,133 @@
+//! Blocks that were taken out of the buddies in memory while preparing: until they are applied they are in no image,
+//! and dropping them gives them back. They may be split, and set aside for later.
+
+use journal::Handle;
+use ondisk::Geometry;
+
+use crate::space::group::{BlockChange, GroupRun, Groups};
+
+/// Blocks of a handle that one applied run uses: a bitmap, a descriptor block, the superblock.
+pub(crate) const BLOCKS_A_RUN: u32 = 3;
+
+/// Blocks taken and not yet applied.
+pub(crate) struct TakenBlocks<'a> {
+    groups: &'a Groups,
+    geometry: &'a Geometry,
+    /// `None` once it was applied.
+    run: Option<GroupRun>,
+}
+
+/// Blocks taken out of the bitmaps in memory and kept for later, without a borrow. If the value is dropped, they are
+/// lost until the next mount, so its owner gives them back by [`Aside::take_up`].
+#[must_use = "the blocks are lost to all until the next mount unless it is taken up again"]
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Aside(GroupRun);
+
+impl Aside {
+    /// A run that no buddy has.
+    #[cfg(test)]
+    pub(crate) fn of(run: GroupRun) -> Aside {
+        Aside(run)
+    }
+
+    /// Which blocks.
+    pub(crate) fn run(&self) -> GroupRun {
+        self.0
+    }
+
+    /// Cuts off the first `len` blocks as a value of their own; `len` is neither 0 nor all of them.
+    pub(crate) fn split(&mut self, len: u32) -> Aside {
+        Aside(self.0.split(len))
+    }
+
+    /// The same blocks, given back when dropped. `groups` is what they were taken from.
+    pub(crate) fn take_up<'a>(self, groups: &'a Groups, geometry: &'a Geometry) -> TakenBlocks<'a> {
+        TakenBlocks {
+            groups,
+            geometry,
+            run: Some(self.0),
+        }
+    }
+}
+
+impl<'a> TakenBlocks<'a> {
+    /// A run that was taken out of the buddies.
+    pub(super) fn new(
+        groups: &'a Groups,
+        geometry: &'a Geometry,
+        run: GroupRun,
+    ) -> TakenBlocks<'a> {
+        TakenBlocks {
+            groups,
+            geometry,
+            run: Some(run),
+        }
+    }
+
+    /// Which blocks.
+    pub(crate) fn run(&self) -> GroupRun {
+        // Only `apply` and `set_aside` take the run out, and they consume the value.
+        self.run.expect("a run that was not applied")
+    }
+
+    /// Cuts off the first `len` blocks as a value of their own, to apply or drop it alone; `len` is neither 0 nor all
+    /// of them. Takes no lock.
+    pub(crate) fn split(&mut self, len: u32) -> Self {
+        let mut run = self.run();
+        let first = run.split(len);
+        self.run = Some(run);
+        TakenBlocks {
+            groups: self.groups,
+            geometry: self.geometry,
+            run: Some(first),
+        }
+    }
+
+    /// Keeps the blocks for later, as a value that borrows nothing.
+    pub(crate) fn set_aside(mut self) -> Aside {
+        let run = self.run();
+        self.run = None;
+        Aside(run)
+    }
+
+    /// The blocks are in use from the handle's epoch on. Uses [`BLOCKS_A_RUN`] of the handle's blocks.
+    pub(crate) fn apply(mut self, handle: &Handle<'_>) -> GroupRun {
+        let run = self.run();
+        self.run = None;
+        handle.maps_data();
+        // Once an epoch and thread for each group.
+        let group = self.geometry.group_of_block(run.start);
+        let what = group.map_or(0, |group| u64::from(group.0)) << 2 | 2;
+        handle.use_blocks_for(what, BLOCKS_A_RUN);
+        self.groups
+            .block_changes
+            .push(handle, BlockChange { run, is_set: true });
+        run
+    }
+}
+
+impl Drop for TakenBlocks<'_> {
+    fn drop(&mut self) {
+        if let Some(run) = self.run.take() {
+            self.groups.give_back_blocks(self.geometry, run);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ondisk::FsBlock;
+
+    use super::*;
+
+    #[test]
+    fn a_part_is_cut_off_at_the_front() {
+        let run = |start, len| GroupRun {
+            start: FsBlock(start),
+            len,
+        };
+        let mut aside = Aside(run(100, 10));
+        assert_eq!(aside.split(3).run(), run(100, 3));
+        assert_eq!(aside, Aside(run(103, 7)));
+    }
+}
