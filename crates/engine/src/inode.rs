@@ -47,7 +47,8 @@ pub(crate) struct MountedFs {
     inodes: InodesInMemory,
     /// Only used on a volume that is written to.
     orphans: Orphans,
-    /// Inodes with a time of access that waits for a change, on the list of the thread that read them.
+    /// Inodes with a time of access that waits for a change, on the list of the thread that read them. [leaf, of that
+    /// thread's list]
     lazy: Lanes<Lazy>,
     /// Only used on a volume that is written to.
     doomed: Doomed,

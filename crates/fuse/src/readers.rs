@@ -60,6 +60,9 @@
 //! cache lines. During a pause, for example while several clients are active, nothing is stored to the second. With
 //! `poll=off` a request touches neither. The list of the parked ([`Rank::Leaf`]) is locked to park, to wake a parked
 //! worker, and by the deputy at each tick.
+//!
+//! Interleavings: `readers/tests.rs`, under schedules. The words live in [`Readers`], and nothing is reclaimed before
+//! it.
 
 use std::io;
 

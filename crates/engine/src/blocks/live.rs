@@ -11,6 +11,9 @@
 //! must not hold older ones: the first change of a block in each epoch removes it there.
 //!
 //! What a crash leaves: nothing of this; only staged images reach the log.
+//!
+//! Memory: a removed block is dropped by the table's domain after every reader that may see it ([`sync::rcu`]), or by
+//! the last snapshot. Interleavings: the tests of [`sync::rcu`], and the schedules of `tools/simulate`.
 
 use buffer::{Block, Tag};
 use journal::{Epoch, Handle, Object, Stageable};
@@ -117,12 +120,13 @@ impl Pin {
 
 /// The table of live blocks.
 pub(crate) struct Live {
+    /// [icache bucket, a lock for each bucket; read: rcu]
     table: CountedTable<LiveBlock>,
     /// Where a trim goes on. [hand]
     hand: Mutex<Hand>,
     /// Blocks that each thread added since it was last time to look. [written by that thread]
     unseen: Lanes<OwnThread<usize>>,
-    /// How many there may be before the next trim.
+    /// How many blocks may be in memory before the next trim. [atomic: Relaxed, hint; written by the trim]
     trim_at: CachePadded<Hint<usize>>,
     /// How many are kept. [const]
     most: usize,

@@ -81,11 +81,11 @@ pub(crate) struct Writing {
     pub(crate) synchronous: Synchronous,
     /// Whether times of access wait in memory for the inode's next change, a sync, or the end.
     pub(crate) lazytime: bool,
-    /// Held to move a directory to another parent.
+    /// Held to move a directory to another parent. [rename]
     pub(crate) renames: Mutex<()>,
     /// Passed by every change.
     pub(crate) gate: Gate,
-    /// Held by a step that changes a block of attributes, from before its handle on.
+    /// Held by a step that changes a block of attributes, from before its handle on. [xattr block]
     pub(crate) attribute_blocks: Mutex<AttributeBlocks>,
 }
 

@@ -9,6 +9,9 @@
 //! the gate waits until that is over ([`State::Turning`]). So does a thread that takes the last free space, and must be
 //! sure that no other thread is in a change ([`Gate::enter_alone`]). A retired gate stays closed for good: a change
 //! that would begin is refused instead of waiting.
+//!
+//! Interleavings: `nothing_is_under_way_while_the_gate_is_closed` below with threads, and `tests/writing/freezing.rs`
+//! under schedules. A count is a word of a lane, and is freed with the gate.
 
 use std::marker::PhantomData;
 

@@ -10,7 +10,7 @@
 //! It is a few words that are copied without a lock ([`Latest`]), because several threads may write in place at once; a
 //! lock of its own ([`Rank::Leaf`]), only tried, serialises the threads that replace them. The memory is allocated when
 //! a file is first overwritten, and freed with the inode. Interleavings: those of [`Latest`], and
-//! `tests/writing/in_place.rs`. What a crash leaves: nothing of this.
+//! `under_schedules_an_overwrite_never_meets_another_files_blocks`. What a crash leaves: nothing of this.
 
 use ondisk::{Flags, Timestamp};
 use sync::{CachePadded, Latest, Mutex, OnceLock, Rank};

@@ -11,8 +11,8 @@
 //!
 //! Entries are words that are copied without a lock ([`Latest`]). A lock of the directory's own ([`Rank::Leaf`]), which
 //! is only tried, serialises the threads that add. The memory belongs to the directory's inode and is freed with it;
-//! the amount in all is bounded. Interleavings: those of [`Latest`], and `tests/writing/known.rs`. What a crash leaves:
-//! nothing of this.
+//! the amount in all is bounded. Interleavings: those of [`Latest`], and
+//! `under_schedules_whoever_looks_a_name_up_finds_where_it_is`. What a crash leaves: nothing of this.
 
 use ondisk::Ino;
 use sync::{Arc, CachePadded, Guarded, Hint, Latest, Mutex, OnceLock, Rank};
@@ -45,8 +45,9 @@ pub(super) struct Parts(Arc<CachePadded<Hint<usize>>>);
 
 /// A directory's known names; see the module.
 pub(super) struct KnownNames {
+    /// [set once, by the first thread that keeps a name]
     known: OnceLock<Box<Known>>,
-    /// The version at which lookups missed last, and how many.
+    /// The version at which lookups missed last, and how many. [atomic: Relaxed, hint]
     missed: Hint<u64>,
 }
 

@@ -42,7 +42,9 @@ use crate::space::orphan::{Chained, OrphanPlace};
 /// An inode in memory, of a volume that is written to. Each group of fields that belong together has a room of its own.
 pub(crate) struct LiveInode {
     place: TablePlace,
+    /// Protects names, map and attributes; see the module. [inode, keyed by number]
     lock: RwLock<()>,
+    /// Keeps the file's blocks while data are read; see the module. [inode data]
     data_lock: RwLock<()>,
     record: LiveRecord,
     pub(crate) life: InodeLife,

@@ -21,7 +21,8 @@
 //! by the thread that moves it, and a thread that loads an inode moves them. A held inode may leave like any other
 //! while it has names; its number of holders stays in [`Absent`] and is taken over when it is loaded again. Memory: the
 //! table's domain drops an inode after every reader that may see it ([`sync::rcu`]), or the last `Arc` does.
-//! Interleavings: those of [`sync::rcu`], and `tests/writing/inodes.rs`. What a crash leaves: nothing of this.
+//! Interleavings: those of [`sync::rcu`], and `under_schedules_no_inode_is_there_twice_or_leads_to_another`. What a
+//! crash leaves: nothing of this.
 
 use ondisk::Ino;
 use sync::rcu::{Hand, Keyed, SwitchedTable};
@@ -62,10 +63,12 @@ pub(crate) struct Stale;
 
 /// The inodes in memory; see the module.
 pub(crate) struct InodesInMemory {
+    /// [icache bucket, or icache table in the plain form; read: rcu]
     table: SwitchedTable<LiveInode>,
     absent: Absent,
     /// [icache hand]
     hands: Box<[CachePadded<Mutex<Hand>>]>,
+    /// What each thread counts.
     lanes: Lanes<Lane>,
     /// How many are kept. [const]
     most: u64,
@@ -83,9 +86,10 @@ pub(crate) struct InodesInMemory {
 
 /// When too many are looked for again.
 struct NextTrim {
-    /// How many there may be before.
+    /// How many inodes may be in memory before. [atomic: Relaxed, hint]
     at: Hint<u64>,
-    /// Whether many stayed at the last trim whose changes a commit makes durable.
+    /// Whether many inodes stayed at the last trim because their changes were not durable, so that a commit helps.
+    /// [atomic: Relaxed, hint]
     commit_helps: Hint<bool>,
 }
 

@@ -114,7 +114,7 @@ pub(crate) struct Groups {
     pub(crate) inodes: Arc<InodeNumbers>,
     /// What was wrong with bitmaps that could not be used, until it is put on record. [leaf]
     broken: Mutex<Vec<Corrupt>>,
-    /// There may be some.
+    /// Whether `broken` may have any. [atomic: Relaxed, hint]
     has_broken: Hint<bool>,
     /// What the epoch being committed frees, and which descriptor blocks it changes. [epoch list]
     folded: Mutex<fold::Folding>,

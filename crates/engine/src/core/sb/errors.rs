@@ -92,7 +92,7 @@ pub(crate) struct Errors {
     /// [const after mount]
     policy: OnError,
     new: EpochLists<ErrorRecord>,
-    /// Errors met since the mount.
+    /// Errors met since the mount. [atomic: Relaxed, a statistic]
     met: Statistic<u32>,
     /// Nothing is changed any more. [set once]
     is_read_only: Hint<bool>,

@@ -15,6 +15,10 @@
 //! What a crash leaves: each log commit is there whole or not at all (its TAIL), after those before it. The log ends
 //! with its transaction's full commit: [`FsyncLog::close`] comes before the commit record is written, so no log commit
 //! is written behind it.
+//!
+//! Interleavings: `threads_that_fsync_at_once_find_their_closures_whole_in_the_area` and
+//! `threads_that_write_and_fsync_never_show_data_that_may_be_lost`, under schedules. The atomic words live in the log,
+//! which an `Arc` keeps.
 
 use ondisk::{Corrupt, Ino, Tid};
 use sync::{Condvar, Counter, Guarded, Hint, Lanes, Mutex, Rank, RwLock, Stamp};
@@ -141,7 +145,8 @@ pub(crate) struct FsyncLog {
     /// Threads that joined it without a closure. [added to with `running` shared, set to 0 with it
     /// alone]
     joined: Guarded<u64>,
-    /// How many members a leader waits for; most of the time nobody does.
+    /// How many members a leader waits for; `u64::MAX` while no leader waits. [atomic: Relaxed, hint; written by the
+    /// leader]
     awaited: Hint<u64>,
     /// What it waits under. [leaf]
     gathering: Mutex<()>,
@@ -154,7 +159,7 @@ pub(crate) struct FsyncLog {
     synced: Stamp,
     /// The last batch whose members' data are durable. [atomic: written by the leader]
     flushed: Stamp,
-    /// The last step took so long that a leader waits for company.
+    /// The last step took so long that a leader waits for company. [atomic: Relaxed, hint; written by the leader]
     is_slow: Hint<bool>,
     /// [log leader]
     leader: Mutex<Leader>,

@@ -104,7 +104,7 @@ pub(crate) enum UnloggedNames {
 pub(crate) struct EpochChanges {
     /// By inode number; names by the number of their directory. [log changes]
     shards: Box<[CachePadded<Mutex<Shard>>]>,
-    /// Number of changed names and inodes.
+    /// Number of changed names and inodes. [atomic: Relaxed, a statistic]
     noted: Statistic,
     /// The cost of replaying the epoch's log.
     budget: Budget,

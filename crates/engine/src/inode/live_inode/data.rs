@@ -8,9 +8,9 @@ use crate::inode::in_place::LastInPlace;
 
 /// What is in memory about a file's data.
 pub(crate) struct DataInMemory {
-    /// The last epoch that changed what it takes to read the data.
+    /// The last epoch that changed what it takes to read the data. [lock, exclusive; read: any time]
     stamp: Stamp,
-    /// The epoch that ran after data were last written in place.
+    /// The epoch that ran after data were last written in place. [lock, shared; read: any time; only raised]
     overwritten: Stamp,
     /// Where the file was overwritten last. [lock]
     pub(super) in_place: LastInPlace,

@@ -2,6 +2,11 @@
 //!
 //! While there is a holder, an inode without names is not deleted. The last one deletes it. What a crash leaves: an
 //! inode that is still held without names is an orphan, which the next mount deletes.
+//!
+//! The count of holders is changed without a lock by a thread that has the inode already, so that its memory can't be
+//! reclaimed meanwhile: the table frees an inode (`inode/table.rs`). Interleavings:
+//! `who_finds_a_file_that_is_being_deleted_waits_and_holds_it_or_is_told_that_it_is_gone` in `tests/writing/inodes.rs`,
+//! and `threads_that_make_and_end_orphans_leave_each_epoch_whole_however_they_are_scheduled`.
 
 use journal::Epoch;
 use sync::Guarded;

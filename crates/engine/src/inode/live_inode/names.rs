@@ -1,5 +1,8 @@
 //! The version of a directory's names, by which threads that read them without its lock know whether they agree, and
 //! the names that were looked up at that version.
+//!
+//! The version is a word of the inode, freed with it. Interleavings:
+//! `under_schedules_whoever_looks_a_name_up_finds_where_it_is` and `a_rename_sees_both_its_names_at_one_moment`.
 
 use ondisk::Ino;
 use sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,7 @@
 //! The record of an inode: as an object of the journal's, and once more as words that threads copy without its latch.
+//!
+//! The words live in the inode, and are freed with it. Interleavings: those of [`Latest`], and
+//! `under_schedules_no_inode_is_there_twice_or_leads_to_another`.
 
 use buffer::{Block, Tag};
 use journal::Object;

@@ -5,9 +5,9 @@ use sync::{Hint, Statistic};
 
 /// What failed, and what was reported of it.
 pub(crate) struct WriteErrors {
-    /// Failed write-outs so far.
+    /// Failed write-outs so far. [atomic: Relaxed, a statistic]
     failed: Statistic<u32>,
-    /// How many there were when one was last reported.
+    /// How many there were when one was last reported. [atomic: Relaxed, hint]
     reported: Hint<u32>,
 }
 

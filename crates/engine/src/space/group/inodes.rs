@@ -12,6 +12,9 @@
 //!
 //! Memory: two bits an inode for each group that was used: 16 MiB for 2^26 inodes, which is what mke2fs gives a file
 //! system of 1 TiB.
+//!
+//! Interleavings: `no_number_has_two_owners_and_none_is_lost` and `no_number_is_given_twice_and_none_is_lost`. A
+//! group's bits stay until the volume is dropped, so no reader needs a guard.
 
 use std::collections::BTreeMap;
 
@@ -67,9 +70,9 @@ pub(crate) struct InodeNumbers {
     said: Box<[Guarded<u32>]>,
     /// Bitmaps, once they were needed; they stay. [group]
     bits: Box<[OnceLock<Box<InodeBits>>]>,
-    /// Directories of each group, but for those in `recent`.
+    /// Directories of each group, except those in `recent`. [atomic: Relaxed, hint]
     directories: Box<[Hint<i32>]>,
-    /// Those that threads made last.
+    /// Directories that each thread made last. [that thread's; read by the thread that sums up]
     recent: Lanes<Recent>,
     /// Held while a group's bitmap is put in memory, or found unusable. [group]
     loading: Mutex<()>,

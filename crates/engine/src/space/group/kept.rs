@@ -36,7 +36,7 @@ pub(super) struct Kept {
     largest: Hint<u32>,
     /// The order of the average run plus one; 0 without any. [group]
     average: Hint<u32>,
-    /// Whether the blocks were used since someone last looked for those to let go of.
+    /// Whether the blocks were used since a thread last looked for blocks to drop. [atomic: Relaxed, hint]
     is_used: Hint<bool>,
     /// [group]
     slot: Mutex<Slot>,

@@ -9,6 +9,9 @@
 //! Bits are clear before the sum counts them and set after it stopped counting them, so a thread with a share of n
 //! finds n clear bits. Locks: a thread's own lane, for a few instructions; others take it only to draw leases back and
 //! to read the sum. [`Rank::Scarcity`] is held by the thread that draws them back. Nothing of it is on disk.
+//!
+//! Interleavings: `under_any_schedule_nobody_is_refused_what_nobody_has`. The words live in the sum, and nothing is
+//! reclaimed before it.
 
 use sync::{Balance, CachePadded, Counter, Guarded, Lanes, Mutex, Rank, Statistic};
 
@@ -32,6 +35,7 @@ pub(crate) struct ExactSum {
     scarcity: Mutex<()>,
     /// Of all that was freed by epochs, what is durable. [written by the committer]
     durable: CachePadded<Statistic>,
+    /// Each thread's lease and counts; see its fields.
     lanes: Lanes<Lane>,
     /// What may be left to others, at most: leases are drawn from what is beyond. [const]
     floor: i64,

@@ -2,6 +2,8 @@
 //! few a thread, each of another group; what is left of one goes back when its place is needed.
 //!
 //! Each under a lock of its thread's own ([`Rank::InodeWindow`]), which others take only to draw windows back.
+//!
+//! Interleavings: `no_number_is_given_twice_and_none_is_lost`, under schedules.
 
 use ondisk::Group;
 use sync::{Lanes, Mutex, Rank};
@@ -41,6 +43,7 @@ impl Default for Lane {
 /// All threads' windows.
 #[derive(Default)]
 pub(super) struct CoreWindows {
+    /// Each thread's windows. [inode window, of that thread]
     lanes: Lanes<Lane>,
 }
 

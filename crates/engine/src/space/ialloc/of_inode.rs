@@ -19,9 +19,9 @@ pub(super) enum Known {
 
 /// Part of every inode in memory.
 pub(crate) struct OfInode {
-    /// Numbers set aside for a directory's files. Once there, it stays as long as the inode does.
+    /// Numbers set aside for a directory's files; stays as long as the inode is in memory. [set once]
     window: OnceLock<Arc<Window>>,
-    /// The group, and 1, in which an inode was made last for this directory; 0 if none was.
+    /// The group, and 1, in which an inode was made last for this directory; 0 if none was. [atomic: Relaxed, hint]
     last_group: Hint<u32>,
     /// [`Known`], as a number. [the inode's lock, exclusive]
     known: Guarded<u32>,

@@ -6,6 +6,8 @@
 //! files that keep anything are on their threads' lists, so that a thread that finds no space can draw everything back.
 //! Threads do that one at a time ([`Rank::DrawBack`]): a second one that finds no space waits until the first has given
 //! back what it drew. A list has room for a few hundred files, and the file that is on it longest gives back first.
+//!
+//! Interleavings: `every_block_has_one_owner_and_none_is_left_when_space_ends`, under schedules.
 
 use std::collections::VecDeque;
 
@@ -166,7 +168,7 @@ struct LaneRun {
 struct Lane {
     kept: Shelf,
     /// Blocks that this thread kept, less those that it used or gave back: any number, only the sum over all lanes
-    /// means something.
+    /// means something. [atomic: Relaxed, a statistic]
     blocks: Statistic<i64>,
 }
 
@@ -193,6 +195,7 @@ impl Default for Shelf {
 /// All that is kept on a volume, and what is counted.
 pub(crate) struct Preallocations {
     form: Chosen<Preallocation>,
+    /// What each thread keeps; see its fields.
     lanes: Lanes<Lane>,
     /// [draw back]
     drawing_back: Mutex<()>,

@@ -149,8 +149,8 @@ pub(super) struct Table {
 struct Range {
     /// Free slots, less those who took one and still look for it. [atomic: Release, Acquire]
     free: AtomicU32,
-    /// Added to the line where a thread begins its look, counted from the range's first: so it goes on where one was
-    /// found last, and need not pass over all that are in use.
+    /// Added to the line where a thread begins its search, counted from the range's first line: a search begins where a
+    /// slot was found last, and need not pass all lines that are full. [atomic: Relaxed, hint]
     turn: Hint<u32>,
 }
 

@@ -47,10 +47,10 @@ struct Head {
     /// a thread that searched before a bit became clear can't raise the bound after. [atomic: Acquire, Release; a bound
     /// at rest]
     first: AtomicU64,
-    /// The word in which a chunk was taken last.
+    /// The word in which a chunk was taken last. [atomic: Relaxed, hint]
     last: Hint<u32>,
-    /// There was no chunk of as many numbers as the lower half says below `used_end`, when the upper half of `first`
-    /// was this one's.
+    /// The size of a chunk in the lower half, and a count in the upper half: no chunk of that size was free below
+    /// `used_end` when the upper half of `first` was this count. [atomic: Relaxed, hint]
     scarce: Hint<u64>,
 }
 

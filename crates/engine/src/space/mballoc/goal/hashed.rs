@@ -17,7 +17,7 @@ const NONE: u32 = u32::MAX;
 
 /// See the module.
 pub(super) struct Hashed {
-    /// The group in which blocks were taken last for a file of this goal.
+    /// The group in which blocks were taken last for a file of this goal. [atomic: Relaxed, hint]
     groups: Box<[CachePadded<Hint<u32>>]>,
 }
 

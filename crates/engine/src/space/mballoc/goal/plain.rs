@@ -20,7 +20,7 @@ impl StreamGoals for OfInode {
 /// Behind the last one taken for any large file, so that these lie one behind the other.
 #[derive(Default)]
 pub(super) struct Global {
-    /// 0 before the first.
+    /// The block after the last one taken for a large file; 0 before the first. [atomic: Relaxed, hint]
     last: CachePadded<Hint<u64>>,
 }
 
