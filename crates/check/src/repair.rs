@@ -538,7 +538,7 @@ impl<'d> Rounds<'d> {
         }
     }
 
-    /// A write set without changes but for the superblock, which needs no replay once it is written.
+    /// A write set without changes except the superblock, which needs no replay once it is written.
     fn whole_set(&mut self, geometry: &Geometry, sb: Superblock) -> Option<WriteSet> {
         let journal = self.journal_runs(sb, *geometry);
         let mut edit = self.edit(sb, *geometry);

@@ -451,7 +451,7 @@ impl MountedFs {
     /// A live inode as it is now; it must be in use.
     ///
     /// # Errors
-    /// As [`MountedFs::load_used`], but for I/O.
+    /// Those of [`MountedFs::load_used`], except I/O.
     pub(crate) fn used(&self, live: &LiveInode) -> Result<LoadedInode, Error> {
         let inode = live.snapshot();
         self.verify_used(live.ino(), &inode)?;

@@ -480,8 +480,9 @@ fn say_clean(mounted: &LiveFs, without_orphans: bool) -> Result<(), Error> {
     write_superblock(&**device, &mut superblock)
 }
 
-/// What Linux says in the superblock of a file system that is open for writing. With a journal the state stays: valid,
-/// for the journal will make it so. Without one in use it is not valid meanwhile, and a crash leaves it to e2fsck.
+/// The state that Linux writes into the superblock of a file system that is open for writing. With a journal the state
+/// stays valid, because the journal's replay makes it so. Without one in use it is not valid meanwhile, and a crash
+/// leaves it to e2fsck.
 fn say_in_use(superblock: &mut Superblock, has_log: bool, has_orphan_file: bool) {
     let mut features = superblock.features();
     // Another program did not finish its replay of fast commits; they are replayed by now.

@@ -501,7 +501,7 @@ impl Unmounter {
     /// Takes the mount away from the directory; it ends with its last open file.
     ///
     /// # Errors
-    /// As [`Unmounter::unmount`], but for `Busy`.
+    /// Those of [`Unmounter::unmount`], except `Busy`.
     pub fn detach(&self) -> Result<(), MountError> {
         let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
         self.run(flags, &["-u", "-z"])

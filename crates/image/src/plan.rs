@@ -174,7 +174,7 @@ impl<'a> Settled<'a> {
     /// Looks at every node, for an image of about `guess` bytes.
     ///
     /// # Errors
-    /// As [`plan`], but for the size.
+    /// Those of [`plan`], except the size.
     pub(crate) fn new(
         tree: &'a SourceTree,
         options: &Options,

@@ -140,7 +140,7 @@ impl CopyTables {
         self.publish(&lists);
     }
 
-    /// Forgets the image of a block that is being freed: a mistake, for the freeing is not durable.
+    /// Forgets the image of a block that is being freed: a mistake, because the freeing is not durable.
     pub(crate) fn cancel(&self, block: FsBlock) {
         let mut lists = self.lists.lock();
         let cancelled = lists.copies.get_mut(&block).map(|copy| Copy {

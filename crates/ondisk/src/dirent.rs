@@ -298,7 +298,7 @@ impl<'a> DirRecords<'a> {
     }
 }
 
-/// Writes one record into a block at its offset and length; the slack behind the name is left as it is, but for the
+/// Writes one record into a block at its offset and length; the slack behind the name is left as it is, except the
 /// bytes that round the name up to a multiple of four, which are cleared.
 ///
 /// # Panics

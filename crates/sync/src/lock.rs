@@ -114,7 +114,7 @@ impl Condvar {
         }
     }
 
-    /// As [`Condvar::wait`], but for so long at most. Returns whether the time was up.
+    /// Waits like [`Condvar::wait`], but at most for `time`. Returns whether the time was up.
     #[track_caller]
     pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> bool {
         turn::wait(self, &mut guard.inner, &guard._released, Some(time))

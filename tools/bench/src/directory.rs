@@ -20,7 +20,7 @@ use crate::target::{Counters, MountedTarget, Remount, Target};
 const NAMES: usize = 32 << 10;
 /// What libfuse calls a file that was removed while its server had it open; some stay when it is closed.
 const HIDDEN: &str = ".fuse_hidden";
-/// How often a directory that is not empty but for such files is removed once more, and how long after the last time.
+/// How often a directory that is not empty except such files is removed once more, and how long after the last time.
 const HIDDEN_TRIES: u32 = 100;
 const HIDDEN_PAUSE: Duration = Duration::from_millis(10);
 

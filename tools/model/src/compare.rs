@@ -1,4 +1,4 @@
-//! Whether two trees are the same but for their nodes' numbers: names, attributes, link groups, and (as the caller
+//! Whether two trees are the same except their nodes' numbers: names, attributes, link groups, and (as the caller
 //! wants) contents.
 
 use std::collections::BTreeMap;

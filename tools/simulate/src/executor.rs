@@ -428,7 +428,7 @@ pub fn brief(op: &Op) -> String {
     }
 }
 
-/// What is on an image, but for `lost+found`.
+/// What is on an image, except `lost+found`.
 ///
 /// # Errors
 /// What contradicts itself, or can't be read.

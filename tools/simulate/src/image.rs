@@ -1,5 +1,5 @@
 //! The images that simulations start from: small ones by mke2fs, with a few files made by the engine, and what the
-//! model says is on them. Made anew in each run of the program; the same options give the same bytes but for the
+//! model says is on them. Made anew in each run of the program; the same options give the same bytes except the
 //! file system's own number, which decides nothing.
 
 use std::ops::Range;
@@ -251,7 +251,7 @@ fn ballast(bytes: u64) -> [Op; 2] {
     ]
 }
 
-/// Where the journal's blocks are, but for the first, which holds its superblock: that counts.
+/// Where the journal's blocks are, except the first, which holds its superblock: that counts.
 fn journal_of(fs: &InodeFs) -> Result<Vec<Range<u64>>, engine::Error> {
     let block = fs.geometry().block_size().bytes_u64();
     let mut journal = Vec::new();

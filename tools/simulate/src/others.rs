@@ -295,7 +295,7 @@ impl Drop for Kernel {
     }
 }
 
-/// What is mounted somewhere, but for `lost+found`.
+/// What is mounted somewhere, except `lost+found`.
 fn tree(root: &File) -> Result<ModelTree, String> {
     let mut tree = ModelTree::new();
     let mut inodes = std::collections::HashMap::new();

@@ -1,7 +1,7 @@
 //! `cargo xtask bench-build`: how long building and extracting take, beside other programs, in a Markdown table.
 //!
 //! The inputs are made once and kept outside the repository, in `$LANEFS_BENCH`, `$XDG_CACHE_HOME/lanefs-bench` or
-//! `~/.cache/lanefs-bench` (the same bytes on every machine, but for /usr and Debian). Images go to
+//! `~/.cache/lanefs-bench` (the same bytes on every machine, except /usr and Debian). Images go to
 //! `$LANEFS_BENCH_OUT`, or to /dev/shm, so that the disk's writeback does not count; everybody's to the same place.
 //! Each round runs all programs on one input, one after the other, so that a busy minute hits all of them. A round of
 //! ours comes before, warms the page cache and does not count. Progress is on standard error, the table in

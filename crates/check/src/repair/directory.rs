@@ -64,7 +64,7 @@ pub struct ParsedDirectory {
     pub form: DirForm,
     /// What '..' names; 0 without one.
     pub dotdot: u32,
-    /// The dots are where they should be, with the right numbers but for the parent's.
+    /// The dots are where they should be, with the right numbers except the parent's.
     pub has_dots: bool,
     /// A block is missing.
     pub has_holes: bool,

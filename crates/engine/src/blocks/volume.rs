@@ -257,7 +257,7 @@ impl OpenVolume {
         }
     }
 
-    /// Refuses the file system's own inodes but for the root directory: nothing names them.
+    /// Refuses the file system's own inodes except the root directory: nothing names them.
     ///
     /// # Errors
     /// `Corrupt`, with the inode.

@@ -92,11 +92,11 @@ pub(crate) fn find_superblock(
     }
 }
 
-/// A first superblock whose write was torn. All that ever changes in it lies in its first sector, but for the checksum
-/// in its second: what a cut leaves is the contents of one moment with the checksum of another. Nothing is written
-/// here; the next write of the superblock puts it right. A second sector that holds something else is taken from a copy
-/// in another group. `None` if the first does: what never changes must agree with such a copy, or where there is only
-/// one group, with the checksum of that group's descriptor.
+/// Mends a first superblock whose write was torn. Everything that ever changes in it is in its first sector, except the
+/// checksum, which is in its second: a cut leaves the contents of one moment with the checksum of another. Nothing is
+/// written here; the next write of the superblock puts it right. A second sector that holds something else is taken
+/// from a copy in another group. `None` if the first sector is wrong: its constant fields must agree with such a copy
+/// or, if the volume has only one group, with the checksum of that group's descriptor.
 fn mend(device: &dyn BlockDevice, torn: Superblock) -> Option<Superblock> {
     let mut mended = torn;
     mended.seal();

@@ -82,7 +82,7 @@ fn e2fsck(state: &CowDevice, options: &str, cut: Cut) -> String {
     text
 }
 
-/// e2fsck has the journal to replay, but for a transaction that was being written, and orphans to finish, and nothing
+/// e2fsck has the journal to replay, except a transaction that was being written, and orphans to finish, and nothing
 /// else: slots of orphans that it finished it calls "not clean".
 fn judge_as_it_is(state: &CowDevice, cut: Cut) -> usize {
     let text = e2fsck(state, "-fp", cut);

@@ -37,7 +37,7 @@ mod values;
 
 use said::{Everything, Place, Said};
 
-/// Does what complete fast commits say. `left`: inodes that an earlier mount left to be deleted; those stay, but for
+/// Does what complete fast commits say. `left`: inodes that an earlier mount left to be deleted; those stay, except
 /// ones whose numbers others got.
 ///
 /// # Errors
@@ -462,7 +462,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Takes a record's fields, but for what the map, the names and the attributes make of the inode, and for what an
+    /// Takes a record's fields, except what the map, the names and the attributes make of the inode, and for what an
     /// orphan's `dtime` says.
     fn take_fields(&self, inode: &mut Inode, said: &Inode) {
         let now = *inode;

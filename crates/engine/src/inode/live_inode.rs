@@ -254,8 +254,9 @@ impl LiveInode {
             && self.write_errors.are_reported()
     }
 
-    /// Whether the inode may be the one that a handle with this generation means, as far as can be seen without its
-    /// lock, whatever is being done with it. No while it is being made, for its record is blank till then.
+    /// Whether the inode may be the one that a handle with this generation refers to, as far as that can be seen
+    /// without its lock, whatever is being done with it. False while it is being made, because its record is blank
+    /// until then.
     pub(crate) fn may_be(&self, generation: Generation) -> bool {
         let Some((inode, _)) = self.record.copy() else {
             return true;

@@ -35,7 +35,7 @@ const PATH_NODES: usize = 5;
 const SHIFT_NODES: usize = 40;
 /// Groups that one step frees into at most; a block of attributes may lie in one more.
 const STEP_GROUPS: usize = 14;
-/// Metadata blocks that one step gives up at most, but for one of attributes.
+/// Metadata blocks that one step gives up at most, except one of attributes.
 const STEP_REVOKES: usize = 255;
 
 /// Where a node of a draft lies.

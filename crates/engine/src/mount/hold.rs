@@ -21,8 +21,8 @@ pub(crate) fn hold(mounted: &LiveFs) -> Result<(), Error> {
     Ok(mounted.writing().journal.hold(mounted)?)
 }
 
-/// Leaves the image as it was at [`hold`], but for blocks that are free and for what a mount says in the superblock.
-/// Nobody uses the volume any more.
+/// Leaves the image as it was at [`hold`], except free blocks and the state that a mount writes into the superblock.
+/// The volume is not in use any more.
 ///
 /// # Errors
 /// `Io`: the image is then one that is replayed when it is opened, to the same state.

@@ -407,7 +407,7 @@ impl LockedWhiteout<'_> {
     }
 }
 
-/// The new inode's record, but for what [`first_block`] adds; and the ACLs that it has from its directory.
+/// The new inode's record, except what [`first_block`] adds; and the ACLs that it has from its directory.
 fn record(
     mounted: &LiveFs,
     own: &LiveInode,

@@ -23,7 +23,7 @@ use crate::token::LiveFs;
 /// Inodes that share one block at most, as in Linux.
 const MAX_REFERENCES: u32 = 1024;
 
-/// A reference to a block of attributes that goes, prepared but for the lock: [`Release::lock`] comes before the
+/// A reference to a block of attributes that goes, prepared except for the lock: [`Release::lock`] comes before the
 /// handle, [`LockedRelease::apply`] under it.
 pub(crate) struct Release<'a> {
     mounted: &'a LiveFs,
@@ -130,7 +130,7 @@ fn drop_reference(
     }
 }
 
-/// New contents for an inode's block of attributes, prepared but for the lock.
+/// New contents for an inode's block of attributes, prepared except for the lock.
 pub(super) struct BlockChange<'a> {
     old: Release<'a>,
     /// `None`: no attributes are left for it.
@@ -161,7 +161,7 @@ impl<'a> BlockChange<'a> {
     /// Prepares new contents for the block of an inode: `ino`'s, which has `old` now, if it has any.
     ///
     /// # Errors
-    /// As [`Release::prepare`]; but for `NoSpace`, which [`BlockChange::lock`] gives if a block is needed then.
+    /// Those of [`Release::prepare`], except `NoSpace`, which [`BlockChange::lock`] returns if a block is needed then.
     pub(super) fn prepare(
         mounted: &'a LiveFs,
         ino: Ino,

@@ -98,7 +98,7 @@ pub(crate) fn apply(
     Ok(())
 }
 
-/// A change of an inode's attributes, prepared but for the lock on blocks of them.
+/// A change of an inode's attributes, prepared except for the lock on blocks of them.
 pub(crate) struct XattrChange<'a> {
     mounted: &'a LiveFs,
     /// Needed where anything changes.

@@ -1,6 +1,6 @@
-//! Threads that create, write, cut, punch, replace and delete on an image with too little room for all of it: nothing
-//! fails but for want of space, no block is lost or had twice, and the sums agree with what is found when it is opened
-//! again.
+//! Threads that create, write, cut, punch, replace and delete on an image with too little room for all of it:
+//! operations fail only for want of space, no block is lost or used twice, and the sums agree with what the next mount
+//! finds.
 
 use device::{BlockDevice, DeviceError};
 use lanefs_engine::{Allocate, Error, Flags, Ino, InodeFs, MountOptions, NewInode, RenameFlag};

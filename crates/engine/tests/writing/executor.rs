@@ -30,7 +30,7 @@ impl<'a> Executor<'a> {
     }
 }
 
-/// What is on an image, but for `lost+found`.
+/// What is on an image, except `lost+found`.
 pub fn tree(fs: &InodeFs) -> ModelTree {
     simulate::tree(fs).unwrap()
 }

@@ -394,7 +394,7 @@ fn f8_no_record_has_what_else_changed_of_a_directory() {
     let Some(linux) = Linux::new("4096") else {
         return;
     };
-    // In Linux's order: what came before is there when what came later is, but for fast commits.
+    // In Linux's order: what came before is there when what came later is, except fast commits.
     fs::set_permissions(linux.at(""), fs::Permissions::from_mode(0o700)).unwrap();
     fs::write(linux.at("later"), [7; 9000]).unwrap();
     linux.fsync("later");

@@ -188,7 +188,7 @@ fn f15_a_map_with_an_index_is_committed_in_full() {
         assert_eq!(logged, 10);
         let seen = after_a_cut(&device);
         assert_eq!(seen.entries[&b"file9"[..]].size, size);
-        // Written over where its blocks are, it is logged, for no range is.
+        // Written in place, it is logged, because no range is.
         fs.write(sparse, 0, &block(b't')).unwrap();
         fs.fsync(sparse).unwrap();
         after_a_cut(&device);

@@ -32,7 +32,7 @@ fn debugfs(image: &[u8], commands: &[String]) -> Option<Vec<u8>> {
     Some(testkit::read_image(&path))
 }
 
-/// What e2fsck says of an image, but for the image's name and the last line, which counts.
+/// What e2fsck says of an image, except the image's name and the last line, which counts.
 fn complaints(image: &[u8]) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");

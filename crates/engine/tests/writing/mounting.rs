@@ -151,7 +151,7 @@ fn a_clean_image_is_written_to_without_its_journal_where_that_was_asked_for() {
     fs.unlink(Ino::ROOT, b"one").unwrap();
     fs.mkdir(Ino::ROOT, b"two", new).unwrap();
     fs.sync().unwrap();
-    // As after a crash: e2fsck comes first, for the journal can't help.
+    // As after a crash: e2fsck comes first, because the journal can't help.
     let crashed = MemoryDevice::from_bytes(&bytes(&device));
     let refused = InodeFs::open_for_writing(Arc::new(crashed), &MountOptions::default(), clock);
     let refused = refused.err().unwrap().to_string();

@@ -229,7 +229,7 @@ fn directories_of_a_thread_lie_side_by_side_where_they_would_without_kept_blocks
         fs.close().unwrap();
         judge_image(&device);
     }
-    // But for a block of the parent's extents, which lies behind what is kept.
+    // Except a block of the parent's extents, which lies behind what is kept.
     let [on, off] = places.try_into().unwrap();
     let near = |on: &u64, off: &u64| on.abs_diff(*off) <= 1;
     assert!(on.0.iter().zip(&off.0).all(|(on, off)| near(on, off)));

@@ -166,7 +166,7 @@ fn a_damaged_journal_inode_is_replaced_by_its_copy_in_the_superblock() {
     assert!(report.used_backup_map);
     assert_eq!((report.blocks, report.end), (expected.blocks, expected.end));
     let geometry = open(&bench.copy(&dirty, "geometry.img")).geometry;
-    // But for the damaged inode itself.
+    // Except the damaged inode itself.
     let place = testkit::debugfs(&["-R", "imap <8>", dirty.to_str().unwrap()]);
     let place = String::from_utf8(place.stdout).unwrap();
     let block = place.split("block ").last().unwrap();

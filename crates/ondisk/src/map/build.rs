@@ -1,7 +1,7 @@
 //! Makes the map of a file whose runs are known: an extent tree of any depth, or blocks of pointers.
 //!
 //! The blocks of the map are counted first ([`map_blocks`]), so that they can be placed, and written later
-//! ([`build_map`]), once the inode's checksum seed is known. Nodes are full but for the last of each level.
+//! ([`build_map`]), once the inode's checksum seed is known. Nodes are full except the last of each level.
 
 use super::{MapKind, Run};
 use crate::extent::{self, Extent, ExtentEntries, ExtentIndex};

@@ -314,7 +314,7 @@ fn image(device: &Arc<dyn BlockDevice>, options: &MountOptions) -> Result<InProc
     InProcess::made(Arc::clone(device), &make, options)
 }
 
-/// Makes the image what it is to be: filled but for [`LEFT`], and holes made in what fills it.
+/// Prepares the image: filled except [`LEFT`], with holes made in what fills it.
 fn prepare(target: &InProcess, fill: Fill, seed: u64) -> Result<(), Error> {
     if fill == Fill::Empty {
         return Ok(());
@@ -335,7 +335,7 @@ fn prepare(target: &InProcess, fill: Fill, seed: u64) -> Result<(), Error> {
     target.settle()
 }
 
-/// Makes files of up to `most` steps until the image is full but for [`LEFT`], or for what is set aside for maps of
+/// Makes files of up to `most` steps until the image is full except [`LEFT`], or for what is set aside for maps of
 /// files: its last 2%. Gives their names.
 fn filled(
     target: &InProcess,

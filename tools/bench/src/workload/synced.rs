@@ -1,5 +1,5 @@
 //! Workloads that wait for the device: small writes with fsyncs, and the loads of programs that live by fsync. Each
-//! load is defined here, after what is known of the program, not replayed; directories are not synced, for no target
+//! load is defined here from what is known of the program, not replayed; directories are not synced, because no target
 //! has a call for it.
 
 use lanefs::Error;

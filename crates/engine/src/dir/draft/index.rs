@@ -171,7 +171,7 @@ fn split_node(draft: &mut DirDraft<'_>, above: &Frame, frame: &Frame) -> Result<
     insert_entry(draft, above, hash, new)
 }
 
-/// The used records of a leaf with their hashes, but for those in front of byte `from`.
+/// The used records of a leaf with their hashes, except those in front of byte `from`.
 fn records(
     draft: &DirDraft<'_>,
     bytes: &[u8],

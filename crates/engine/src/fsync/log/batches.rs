@@ -5,9 +5,9 @@
 //! ([`FsyncLog::sync`]). One leader encodes the batch and writes and flushes it for all; a thread that asks for a
 //! batch that is on disk returns without a lock.
 //!
-//! A leader goes by steps of one flush each ([`lead`]), and an fsync that has nothing to put in, for only data were
-//! written over others, takes part in the next step all the same where steps take long enough for others to come
-//! meanwhile ([`FsyncLog::gathers`], [`FsyncLog::join`]): flushes side by side would take turns on the device.
+//! A leader goes by steps of one flush each ([`lead`]). An fsync has nothing to put in if only data in place were
+//! written; it takes part in the next step all the same if steps take long enough for others to come meanwhile
+//! ([`FsyncLog::gathers`], [`FsyncLog::join`]), because concurrent flushes would take turns on the device.
 //!
 //! Locks: adding shares [`Rank::LogBatch`], which the leader takes alone while it encodes, so that a batch holds whole
 //! closures only; then the tree's own. [`Rank::LogLeader`] is held for a look, never across I/O.

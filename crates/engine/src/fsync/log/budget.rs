@@ -1,4 +1,4 @@
-//! What replays of a log cost: so much that a mount by Linux takes a second or two, and no more.
+//! The cost of replaying a log, bounded so that a mount by Linux takes at most a second or two.
 //!
 //! Linux looks at all blocks of a file's holes, one by one, for each of its ranges; and for each record of an inode it
 //! writes the bitmaps of all of its extents. Both are bounded for a whole log, from above: what would be more is

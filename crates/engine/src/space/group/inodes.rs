@@ -177,7 +177,7 @@ impl InodeNumbers {
         recent
     }
 
-    /// Directories of a group, but for the newest ones. A hint.
+    /// Directories of a group, except the newest ones. A hint.
     pub(crate) fn directories(&self, group: Group) -> u32 {
         let count = self.directories.get(group.0 as usize);
         let count = count.map_or(0, |count| count.get());

@@ -21,7 +21,7 @@ const LEASE: i64 = 1024;
 const SHARES: i64 = 64;
 /// A lease is at most this part of what is there beyond the floors.
 const PART: i64 = 16;
-/// Leases begin again when so much more is there than the floors.
+/// Leases begin again when the sum is this far above the floors.
 const PLENTY: i64 = 4 * LEASE;
 
 /// The sum; see the module.

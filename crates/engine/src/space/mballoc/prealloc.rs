@@ -66,7 +66,7 @@ impl OfFile {
         }
     }
 
-    /// Whether there is nothing. A hint, but for the holder of the inode's lock, who alone adds.
+    /// Whether nothing is kept. A hint, except for the holder of the inode's lock, which alone adds.
     pub(crate) fn is_empty(&self) -> bool {
         !self.has_any.get()
     }

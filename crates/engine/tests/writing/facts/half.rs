@@ -105,7 +105,7 @@ fn mounts_read_only(path: &Path) -> bool {
 
 #[test]
 fn f18_a_read_only_mount_by_the_kernel_ends_half_way_and_lanefs_mends_it() {
-    // What names nothing is replayed, but for the ranges that it takes away.
+    // What names nothing is replayed, except the ranges that it takes away.
     for (what, change) in [0, 1, 2, 4].map(|change| CHANGES[change]) {
         let Some((_, image)) = cut(change, 0) else {
             return;

@@ -119,7 +119,7 @@ impl FsyncLog {
     /// [`FsyncLog::sync`] otherwise.
     ///
     /// # Errors
-    /// When that is not known, for the log was closed or given up: the caller flushes by itself.
+    /// If that is not known, because the log was closed or given up: the caller flushes by itself.
     pub(crate) fn flush(
         &self,
         batch: Batch,
