@@ -1,4 +1,5 @@
-//! The cache: blocks found without a lock, and let go by hands that go round. Bounded in bytes from its creation on.
+//! The cache: blocks are found without a lock, and evicted by hands that go round. Bounded in bytes from its creation
+//! on.
 //!
 //! A block that is found is counted on its own line; nothing else is written. A bucket's lock ([`Rank::CacheShard`]) is
 //! held to add or remove a block, a hand ([`Rank::Hand`]) while it looks for blocks that nobody found since it last

@@ -51,7 +51,7 @@ impl Context {
         }
     }
 
-    /// The same for a process that has let go of its terminal: it tells the system's log.
+    /// The context of a process that has left its terminal: messages are written to the system's log.
     pub fn in_background(&self) -> Context {
         Context {
             is_in_background: true,

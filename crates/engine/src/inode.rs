@@ -306,7 +306,7 @@ impl MountedFs {
                 Ok(inode) if inode.generation() == generation && inode.links_count() > 0 => {
                     self.get(ino)?;
                 }
-                // What was let go in between may have been it.
+                // The inode may have been in memory, and have left it in between.
                 Ok(_) if self.inodes.version(ino) != version => {}
                 Ok(_) | Err(Error::NotFound) => return Err(Error::Stale),
                 Err(error) => return Err(error),
@@ -357,8 +357,8 @@ impl MountedFs {
         Ok(())
     }
 
-    /// Lets go of inodes and blocks that nobody uses and whose last change is committed, where there are too many. The
-    /// table block of an inode that changed leaves the cache first, for it is older than what is committed.
+    /// Evicts inodes and blocks that are not in use and whose last change is committed, if too many are in memory. The
+    /// table block of an inode that changed leaves the cache first, because it is older than what is committed.
     pub(crate) fn keep_bounds(&self) {
         let Ok(writing) = self.volume.writing() else {
             return;
@@ -391,7 +391,7 @@ impl MountedFs {
         }
     }
 
-    /// Lets go of an inode that was held as often, if that takes no look at it: it is not in memory, and so has names.
+    /// Releases an inode `times` times without loading it: it is not in memory, and so has names.
     pub(crate) fn release_absent(&self, ino: Ino, times: u32) -> bool {
         self.inodes.release_absent(ino, times)
     }

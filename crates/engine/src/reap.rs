@@ -178,7 +178,7 @@ fn finish(mounted: &LiveFs, ino: Ino, slot: Option<u32>) -> Result<(), Error> {
     }
 }
 
-/// Deletes an inode that was let go of last by the caller, who holds nothing: now, or by those who serve the queue.
+/// Deletes an inode whose last holder was the caller, which holds nothing: now, or by a thread that serves the queue.
 ///
 /// # Errors
 /// As [`delete`].
@@ -189,8 +189,8 @@ pub(crate) fn doom(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
     }
 }
 
-/// Deletes an inode that was let go of last by the caller, who holds nothing: at once if that takes one step for which
-/// the log has room, so that no other thread is woken; else as [`doom`].
+/// Deletes an inode whose last holder was the caller, which holds nothing: at once if that takes one step for which the
+/// log has room, so that no other thread is woken; otherwise like [`doom`].
 ///
 /// # Errors
 /// As [`delete`].

@@ -34,8 +34,8 @@ impl Flushes {
 
 impl Journal {
     /// Makes data durable that were written to the file system's device before this call: for a caller that needs no
-    /// commit. Callers share: one flushes, the rest wait for a flush that began after they asked. While the journal
-    /// is frozen all is durable already, for nobody may write.
+    /// commit. Callers share: one flushes, the rest wait for a flush that began after they asked. While the journal is
+    /// frozen all is durable already, because no thread may write.
     ///
     /// # Errors
     /// When the journal is aborted, or the flush fails, which aborts it: what was lost nobody knows.

@@ -4,7 +4,7 @@
 //! other asks, and it is served alone. So a leader waits a moment for the threads that shared the last one
 //! ([`company::patience`]). A leader that is alone does not wait, nor does one that lately waited in vain ([`Doubt`]).
 //!
-//! Under [`Rank::JournalLeader`], which is let go of while the leader waits. Nothing here is on disk.
+//! Under [`Rank::JournalLeader`], which is released while the leader waits. Nothing here is on disk.
 //!
 //! [`Rank::JournalLeader`]: sync::Rank::JournalLeader
 

@@ -64,7 +64,7 @@ pub enum Rank {
     LogLeader,
     /// Which committed images are not home yet.
     JournalLists,
-    /// A hand that lets go of loaded inodes in its part of the table; only tried.
+    /// A hand that evicts loaded inodes in its part of the table; only tried.
     IcacheHand,
     /// Where a table of what is kept looks next for what may go; only tried.
     Hand,

@@ -31,9 +31,9 @@ pub enum WatchedOperation {
     Rename,
     /// Reads 4 KiB.
     Read,
-    /// Walks a path through two directories that all workers pass to a file in its own, holds it and lets go of it.
+    /// Walks a path through two directories that all workers pass to a file in its own, holds it and releases it.
     Walk,
-    /// Makes a file, takes its name while it is held, and lets go of it.
+    /// Makes a file, takes its name while it is held, and releases it.
     Orphan,
 }
 

@@ -1,7 +1,7 @@
 //! `lanefs mount`: an image at a directory, until it is unmounted.
 //!
 //! Without `-f` a second process, in a session of its own, mounts and serves; the first waits until the directory is
-//! ready, or until the second has said why it is not. The second tells by a byte on its standard output, and lets go of
+//! ready, or until the second has reported an error. The second reports with a byte on its standard output, and leaves
 //! the terminal then. SIGTERM, SIGINT and SIGHUP unmount.
 
 use std::io::{self, Read, Write};
@@ -402,7 +402,7 @@ fn is_starter_gone() -> bool {
     poll(&mut ends, Some(&at_once)).is_ok() && ends[0].revents().contains(PollFlags::ERR)
 }
 
-/// Says that the directory is ready, and lets go of the terminal and of the directory that this was started in.
+/// Reports that the directory is ready, and leaves the terminal and the directory that this was started in.
 fn tell_ready_and_leave() {
     let _ = set_parent_process_death_signal(None);
     // The process that started this may be gone; the mount is there all the same.

@@ -114,8 +114,8 @@ fn followed(path: PathBuf) -> PathBuf {
 
 /// What a mount says of its state; refused where its server does not answer.
 ///
-/// A process of its own asks. The kernel does not let go of a thread whose request a server has taken and does not
-/// answer, and a process with such a thread can't end.
+/// A separate process asks. The kernel does not release a thread whose request a server has taken and does not answer,
+/// and a process with such a thread can't end.
 fn answered_state(directory: &Path) -> Result<Option<MountState>, Failure> {
     let failed = |error: std::io::Error| Failure::new(error).status(UNMOUNT_FAILED);
     let mut asking = Command::new(std::env::current_exe().map_err(failed)?)

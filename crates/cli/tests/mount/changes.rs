@@ -467,7 +467,7 @@ pub const NAMES: &[Change] = &[
     }),
 ];
 
-/// Operations that may change the time of access. Each runs without readers beside it, for these would change it too.
+/// Operations that may change the time of access. Each runs without other readers, which would change it too.
 pub const ACCESSES: &[Change] = &[
     ("read", |at| fs::read(at.file()).map(drop)),
     ("read of nothing", |at| {

@@ -82,7 +82,7 @@ impl Stageable for LiveBlock {
     }
 }
 
-/// A live block held in memory, so that apply can change it without I/O. Dropping it lets the block go.
+/// A live block held in memory, so that apply can change it without I/O. Dropping it releases the block.
 #[derive(Clone)]
 pub(crate) struct Pin(Arc<LiveBlock>);
 

@@ -126,7 +126,7 @@ impl Writing {
         }
     }
 
-    /// Lets go of live blocks where there are too many.
+    /// Evicts live blocks if too many are in memory.
     pub(crate) fn keep_bounds(&self) {
         if self.live.is_full() {
             self.live.trim(self.journal.committed_epoch());

@@ -181,7 +181,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Lets go of all that it has.
+    /// Gives back all that it has.
     fn end(mut self) {
         while !self.taken.is_empty() {
             self.give_back();

@@ -266,12 +266,11 @@ impl InodeFs {
         self.noting(names::walk(live, root, path, intent))
     }
 
-    /// Lets go of an inode that was held. One without names is deleted with its last holder, before this returns, and
-    /// that waits while the file system is frozen.
+    /// Releases an inode that was held. One without names is deleted by its last holder before this returns; that waits
+    /// while the file system is frozen.
     ///
     /// # Errors
-    /// `ReadOnly`, `Aborted`, `Corrupt`, `Io`: the inode is let go all the same, and deleted when the file system is
-    /// opened next.
+    /// `ReadOnly`, `Aborted`, `Corrupt`, `Io`: the inode is released all the same, and the next mount deletes it.
     pub fn release(&self, ino: Ino) -> Result<(), Error> {
         self.forget(ino, 1)
     }

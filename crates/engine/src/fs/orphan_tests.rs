@@ -204,7 +204,7 @@ fn every_step_of_an_orphan_survives_a_cut_when_there_are_slots_and_when_there_ar
     }
 }
 
-/// What a thread does in a schedule: orphans made in both ways, named, let go of, cut; changes of form; syncs.
+/// What a thread does in a schedule: orphans made in both ways, named, released, cut; changes of form; syncs.
 fn scheduled_work(fs: &InodeFs, thread: usize, seed: u64) {
     let forms = ["lockless", "locked", "list"];
     for round in 0..3 {

@@ -76,9 +76,9 @@ pub(crate) struct InodesInMemory {
     next_trim: CachePadded<NextTrim>,
     /// Inodes that another thread had added in between.
     lost: Counter,
-    /// Inodes that were loaded for nothing, for one was let go in between.
+    /// Inodes that were loaded in vain, because another instance left in between.
     stale: Counter,
-    /// Inodes that were let go.
+    /// Inodes that left memory.
     gone: Counter,
     /// Looks that waited for an inode to be made or deleted.
     waits: Counter,
@@ -193,9 +193,9 @@ impl InodesInMemory {
         self.table.version(ino.0.into())
     }
 
-    /// Puts an inode there, unless another thread was first; gives the one that is there. `Err` if one was let go in
-    /// the same bucket since it was at `version` ([`InodesInMemory::version`]): what was loaded may be as it was
-    /// before. Also returns whether it is time to see if there are too many.
+    /// Inserts an inode, unless another thread was first; returns the instance that is there. `Err` if one left the
+    /// same bucket since it was at `version` ([`InodesInMemory::version`]): what was loaded may be older than that
+    /// one's changes. Also returns whether it is time to see if too many are in memory.
     pub(crate) fn insert(
         &self,
         inode: Arc<LiveInode>,
@@ -223,8 +223,8 @@ impl InodesInMemory {
         (inserted, is_time)
     }
 
-    /// Lets go, as often as said, of an inode that was held and is not in memory; false if it is there. What is held
-    /// and not in memory has names.
+    /// Releases a held inode that is not in memory, `times` times; false if it is in memory. A held inode that is not
+    /// in memory has names.
     pub(crate) fn release_absent(&self, ino: Ino, times: u32) -> bool {
         // Under the bucket's lock it is in memory or among the absent.
         self.table.locked(ino.0.into(), |bucket| {
@@ -251,9 +251,9 @@ impl InodesInMemory {
         }
     }
 
-    /// Lets go of about `want` inodes that nobody uses and for which `may_go` says so. True if there are still far too
-    /// many, because readers or other trims kept it from going on: a thread that adds more must let them run. If few
-    /// can go, the next trim waits until there are a quarter more, or for a commit.
+    /// Evicts about `want` inodes that are not in use and for which `may_go` is true. True if far too many are still
+    /// there, because readers or other trims kept it from continuing: a thread that adds more must let them run. If few
+    /// can leave, the next trim waits until a quarter more are in memory, or for a commit.
     pub(crate) fn trim(&self, want: usize, may_go: &dyn Fn(&LiveInode) -> bool) -> bool {
         let mut refused = 0_u64;
         let mut may_go = |inode: &LiveInode| {

@@ -345,8 +345,8 @@ pub(crate) fn descriptor(volume: &OpenVolume, group: Group) -> Result<GroupDesc,
     Ok(GroupDesc::verify(raw, geometry, group)?)
 }
 
-/// A group's descriptor as the newest image has it: the cache may hold one of before the group was changed and let go
-/// of.
+/// A group's descriptor as the newest image has it: the cache may hold one from before the group was changed and
+/// evicted.
 fn newest_descriptor(volume: &OpenVolume, group: Group) -> Result<GroupDesc, Error> {
     let geometry = volume.geometry();
     let (_, byte) = geometry.desc_place(group);

@@ -70,8 +70,8 @@ impl LiveFs {
         Ok(first)
     }
 
-    /// Takes a block for a directory to go on at `goal`, else behind it: of those that the calling thread keeps in the
-    /// goal's group, if they lie there, for what is free there begins with them.
+    /// Takes a block for a directory to continue at `goal`, else after it: of those that the calling thread keeps in
+    /// the goal's group, if they are there, because the free blocks there begin with them.
     ///
     /// # Errors
     /// As [`LiveFs::take_row`].

@@ -29,7 +29,7 @@ fn a_held_inode_that_left_memory_is_still_held_when_its_name_goes() {
         fs.hold(twice).unwrap();
         fs.hold(twice).unwrap();
         fs.sync().unwrap();
-        // Each number that is looked at is loaded, in use or not; a commit lets go of those beyond the limit.
+        // Each number that is looked at is loaded, in use or not; a commit evicts those beyond the limit.
         for number in 20..others {
             let _ = fs.inode(Ino(number));
         }

@@ -149,7 +149,7 @@ fn inodes_leave_memory_when_there_are_too_many_and_come_back_as_they_were() {
     }
 }
 
-/// More threads than cores: one that lost its core while it looked into the table keeps others from letting go.
+/// More threads than cores: a thread that lost its core while it looked into the table keeps others from evicting.
 #[test]
 fn many_threads_keep_no_more_inodes_than_few() {
     let Some(image) = make(&["-b", "1024", "-N", "20000"], 32 << 20) else {
@@ -420,7 +420,7 @@ fn who_finds_a_file_that_is_being_deleted_waits_and_holds_it_or_is_told_that_it_
     assert!(waits > 0 && held > 0 && gone > 0, "{waits} {held} {gone}");
 }
 
-/// Whether a handle leads to the file, which is then as it was until it is let go.
+/// Whether a handle leads to the file, which then stays as it is until it is released.
 fn opened_by(fs: &InodeFs, (ino, generation): Handle) -> bool {
     let opened = match fs.open_by_handle(ino, generation) {
         Err(Error::Stale) => return false,

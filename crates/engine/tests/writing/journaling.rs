@@ -216,7 +216,7 @@ fn a_frozen_image_is_clean_and_its_writers_wait() {
                 fs.freeze().unwrap();
                 let first = copy(&*device);
                 judge_image(&first);
-                // Reads go on; so does a sync, for there is nothing to do.
+                // Reads continue; so does a sync, which has nothing to do.
                 let ino = fs.resolve(b"one", true).unwrap();
                 contents(fs, ino);
                 fs.sync().unwrap();

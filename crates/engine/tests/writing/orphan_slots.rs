@@ -453,7 +453,7 @@ fn noting_nothing_down_is_for_measurements_on_a_device_in_memory() {
     let free = fs.statfs().unwrap().free_files;
     let mut held = leave_orphans(&fs, 20);
     assert_eq!(counter(&fs, "orphan.slots_taken"), 0);
-    // What was not noted down goes all the same when it is let go of, in any form.
+    // An orphan that was not recorded is deleted all the same when it is released, in any form.
     fs.choose("orphan=lockless").unwrap();
     held.extend(leave_orphans(&fs, 3));
     assert_eq!(counter(&fs, "orphan.slots_taken"), 3);

@@ -38,7 +38,7 @@ enum Stage {
     Over,
 }
 
-/// A device on which one request waits until it is let go.
+/// A device on which one request waits until it is released.
 struct Gate {
     below: CowDevice,
     stage: Mutex<Stage>,

@@ -224,7 +224,7 @@ fn each_form_is_switched_a_thousand_times_under_load() {
         (found.free, found.free_files)
     };
     let before = (before.free, before.free_files);
-    // The thread that reaps may be at the last of what was let go of.
+    // The thread that reaps may still be deleting the last inode that was released.
     let mut tries = 0..1000;
     while free(&fs) != before && tries.next().is_some() {
         sync::thread::sleep(Duration::from_millis(1));

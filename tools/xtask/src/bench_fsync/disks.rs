@@ -165,8 +165,8 @@ impl Disks {
             left.extend(output(Command::new("losetup").args(["-d", &device])).err());
         }
         if let Some(mut server) = self.server.take() {
-            // A loop device is let go of after `losetup -d` has returned, if somebody has it open: a file system that
-            // is unmounted, or its server. Until then the slow disk is busy.
+            // A loop device is released after `losetup -d` has returned, if it is still open: by a file system that is
+            // being unmounted, or by its server. Until then the slow disk is busy.
             match unmount(&self.place.join("slow")) {
                 Ok(()) => left.extend(end(&mut server).err()),
                 // It ends when it is unmounted, and must not be waited for before.

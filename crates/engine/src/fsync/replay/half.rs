@@ -21,8 +21,8 @@ use crate::names;
 use crate::space::mballoc;
 
 impl Replay<'_> {
-    /// Marks blocks in use that inodes of the log have. One whose map can't be read is left as it is, for nobody can
-    /// change it; a bitmap that can't be read may be one that was not written whole, and ends the replay.
+    /// Marks blocks in use that inodes of the log have. An inode whose map can't be read is left as it is, because it
+    /// can't be changed; a bitmap that can't be read may be one that was not written whole, and ends the replay.
     pub(super) fn keep_blocks(&self) -> Result<(), Error> {
         let everything = self.everything;
         let names = everything.names.iter();

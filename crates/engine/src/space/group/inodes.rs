@@ -114,9 +114,10 @@ impl InodeNumbers {
         self.bits.get(group.0 as usize)?.get().map(Box::as_ref)
     }
 
-    /// Puts a group's bitmap there as it was read, unless another thread was first: then that one's is given, for what
-    /// was read may be older than what others made of it, or half of it, and so may be an error. As long as none is
-    /// there nobody changes the image. The group must exist. What the image says counts, whatever the descriptor said.
+    /// Puts a group's bitmap in memory as it was read, unless another thread was first: then that one is returned,
+    /// because what was read may be older than what other threads made of it, or half of it, and so may be an error.
+    /// The image does not change before the bitmap is in memory. The group must exist. The image counts, whatever the
+    /// descriptor says.
     ///
     /// # Errors
     /// That of the reading, if no bitmap is there.
@@ -204,8 +205,8 @@ impl InodeNumbers {
         said > 0
     }
 
-    /// Gives numbers of a window back: they are clear, then in the sum, and in no window any more. Takes no lock, for
-    /// it is called wherever an inode leaves memory.
+    /// Gives numbers of a window back: their bits are cleared, then the sum counts them, and they are in no window any
+    /// more. Takes no lock, because it is called wherever an inode leaves memory.
     pub(crate) fn give_back_windowed(&self, group: Group, chunk: Chunk) {
         if let Some(bits) = self.loaded(group) {
             bits.give_back(chunk);

@@ -21,7 +21,7 @@ use super::{DescriptorInodes, Groups, load_bits};
 use crate::blocks::OpenVolume;
 use crate::core::Error;
 
-/// How many groups are looked at, to let go of them, by one who loaded one.
+/// How many groups a thread looks at, to evict them, after it loaded one.
 const LOOKS_A_LOAD: usize = 16;
 /// How often the committer looks at all of them.
 const ROUNDS: usize = 2;
@@ -59,7 +59,7 @@ pub(super) struct Loaded {
     queue: Mutex<VecDeque<Group>>,
     /// How many there are. [written under the queue]
     count: CachePadded<Hint<u32>>,
-    /// More are let go of. [const]
+    /// Beyond this number, groups are evicted. [const]
     most: u32,
     pub(super) loads: Counter,
     pub(super) evictions: Counter,
@@ -196,7 +196,7 @@ impl Groups {
             drop(slot);
             let loaded = load_bits(volume, group, is_initial);
             slot = self.locks.wait(&kept.slot);
-            // Otherwise what was read may be older than what others made of it and let go of meanwhile.
+            // Otherwise what was read may be older than what other threads made of it before it was evicted.
             if slot.bits.is_none() && slot.loads == loads {
                 let mut bits = Box::new(loaded?);
                 let free = bits.buddy().free();
@@ -288,7 +288,7 @@ impl Groups {
         self.note_broken(corrupt);
     }
 
-    /// Lets go of what is too much, after a commit ended what was outstanding.
+    /// Evicts what is too much, after a commit ended what was outstanding.
     pub(super) fn keep_bound(&self) {
         self.let_go(ROUNDS * self.loaded.count() as usize);
     }
@@ -309,7 +309,7 @@ impl Groups {
         }
     }
 
-    /// Lets go of a group's blocks, unless they were used lately, or something of them is outstanding.
+    /// Evicts a group's blocks, unless they were used recently, or some of them are outstanding.
     fn evict(&self, group: Group) -> bool {
         let kept = &self.kept[group.0 as usize];
         if kept.is_used.swap(false) {

@@ -143,8 +143,8 @@ fn in_place(setup: &Setup) -> Result<Vec<Goal>, Error> {
         }
         Ok(())
     };
-    // A transaction's first fsyncs, and before them those that are committed in full with the files' making: until
-    // each file was in the log already. Bounded, for there may be a full commit every time.
+    // A transaction's first fsyncs, and before them those that are committed in full with the files' making: until each
+    // file was in the log already. Bounded, because every one may be a full commit.
     let in_place = |counters: &Counters| count(counters, "fsync.items_in_place");
     let mut before = target.counters();
     for _ in 0..FILES {

@@ -62,7 +62,7 @@ pub(super) struct Leader {
     used: u32,
     /// A batch that ended and whose data are durable, to be written next.
     ready: Option<Encoded>,
-    /// Members that the running batch will have when all are back whom the last flush let go.
+    /// Members that the running batch will have when all threads that the last flush served are back.
     expected: u64,
     /// How long the last step took.
     took: Duration,
@@ -167,7 +167,7 @@ impl FsyncLog {
         }
     }
 
-    /// A step, with the leader's lock let go of meanwhile.
+    /// A step, without the leader's lock meanwhile.
     fn lead_step<'a>(
         &'a self,
         mut leader: MutexGuard<'a, Leader>,
