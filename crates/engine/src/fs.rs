@@ -10,6 +10,7 @@ mod block_tests;
 mod counters;
 mod handles;
 mod inode;
+mod label;
 mod names;
 #[cfg(test)]
 mod orphan_tests;

@@ -14,7 +14,7 @@ use crate::blocks::{Choices, OpenVolume, Writing};
 use crate::core::Error;
 use crate::core::limits;
 use crate::core::options::{Atime, Clock, Synchronous};
-use crate::core::sb::{self, OnError, Reserve, Zones};
+use crate::core::sb::{self, Label, OnError, Reserve, Zones};
 use crate::core::variants::{OrphanForm, Variants};
 use crate::inode::MountedFs;
 use crate::map::Mappings;
@@ -324,6 +324,7 @@ fn raise(
         zones,
         reserve: Reserve::new(&superblock, volume.geometry(), options.as_root),
         errors: options.errors.unwrap_or(OnError::of(&superblock)),
+        label: Label::new(&superblock),
         discard: options
             .discard
             .unwrap_or(by_default(mount_options::DISCARD)),

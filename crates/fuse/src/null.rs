@@ -585,6 +585,14 @@ impl Operations for Null {
         Err(Errno::NOTTY)
     }
 
+    fn label(&self) -> Answer<Vec<u8>> {
+        Err(Errno::NOTTY)
+    }
+
+    fn set_label(&self, _label: &[u8]) -> Answer<()> {
+        Err(Errno::NOTTY)
+    }
+
     fn trim(&self, _range: Range<u64>, _least: u64) -> Answer<u64> {
         Err(Errno::NOTTY)
     }

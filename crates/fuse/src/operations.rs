@@ -187,6 +187,9 @@ pub(crate) trait Operations: Send + Sync + 'static {
     /// The flags that lsattr shows.
     fn flags(&self, ino: Ino) -> Answer<u32>;
     fn set_flags(&self, ino: Ino, flags: u32) -> Answer<()>;
+    /// The file system's label, of at most 16 bytes.
+    fn label(&self) -> Answer<Vec<u8>>;
+    fn set_label(&self, label: &[u8]) -> Answer<()>;
     /// Commits, then has the device release the free blocks in a range of bytes, except for runs of fewer bytes than
     /// `least`; how many bytes that were.
     fn trim(&self, range: Range<u64>, least: u64) -> Answer<u64>;

@@ -549,6 +549,14 @@ impl Operations for MountedImage {
         set.map_err(errno)
     }
 
+    fn label(&self) -> Answer<Vec<u8>> {
+        Ok(self.fs.inodes().label())
+    }
+
+    fn set_label(&self, label: &[u8]) -> Answer<()> {
+        self.fs.inodes().set_label(label).map_err(errno)
+    }
+
     fn trim(&self, range: Range<u64>, least: u64) -> Answer<u64> {
         self.fs.inodes().trim(range, least).map_err(errno)
     }

@@ -102,6 +102,28 @@ def shared_flag(path, bit, is_set):
     ioctl(path, SET_XATTR, struct.pack('<7I', *words))
 
 
+def check_version(path, expected):
+    """Both ioctls give the generation, and write no more than an int."""
+    for command in (0x80087601, 0x80086603):
+        answer = ioctl(path, command, b'\xff' * 8)
+        assert answer == struct.pack('<I', int(expected)) + b'\xff' * 4, answer
+
+
+def label(path, expected, new):
+    """Compares the label, and sets another one unless that is `-`."""
+    answer = ioctl(path, 0x81009431, b'\xff' * 256)
+    assert answer[:17] == expected.encode().ljust(17, b'\0'), answer
+    if new != '-':
+        ioctl(path, 0x41009432, new.encode().ljust(256, b'\0'))
+
+
+def project(path, number, new):
+    words = list(struct.unpack('<7I', ioctl(path, GET_XATTR, bytes(28))))
+    assert words[3] == int(number), words
+    words[3] = int(new)
+    ioctl(path, SET_XATTR, struct.pack('<7I', *words))
+
+
 def version(path, number, which):
     ioctl(path, EXT4_SET_VERSION if which == 'ext4' else SET_VERSION, struct.pack('<Q', int(number)))
 
@@ -132,6 +154,23 @@ def send(source, target, length):
             raise OSError(5, 'short')
     finally:
         os.close(a), os.close(b)
+
+
+def as_user_ioctl(path, uid, command, length):
+    """An ioctl with zeros as another user, by a file that was opened before."""
+    fd = os.open(path, os.O_RDONLY)
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([]), os.setgid(int(uid)), os.setuid(int(uid))
+            fcntl.ioctl(fd, int(command), bytes(int(length)))
+            os._exit(0)
+        except OSError as error:
+            os._exit(error.errno)
+    os.close(fd)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status != 0:
+        raise OSError(status, 'as another user')
 
 
 def as_user(directory, name, uid, byte):

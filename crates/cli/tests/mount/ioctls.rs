@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::hand::Hand;
 use crate::served::{Served, can_mount, image, said};
 
 const SIZE: u64 = 64 << 20;
@@ -95,5 +96,129 @@ fn a_mount_that_only_reads_discards_nothing() {
         "{}",
         said(&refused)
     );
+    served.unmount();
+}
+
+#[test]
+fn the_generation_is_what_lsattr_and_debugfs_show() {
+    if !can_mount() || !Hand::is_there() || !testkit::have("lsattr") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let served = Served::start(&image, "");
+    let (root, hand) = (served.path(), Hand::start());
+    fs::create_dir(root.join("d")).unwrap();
+    fs::write(root.join("d/f"), "x").unwrap();
+    let mut generations = Vec::new();
+    for name in ["d", "d/f"] {
+        let path = root.join(name);
+        let listed = testkit::run("lsattr", &["-dv", path.to_str().unwrap()]);
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        let generation: u32 = listed.split_whitespace().next().unwrap().parse().unwrap();
+        hand.run("check_version", &[&path.display(), &generation])
+            .unwrap();
+        generations.push((name, generation));
+    }
+    served.unmount();
+    for (name, generation) in generations {
+        let request = format!("stat /{name}");
+        let said = testkit::debugfs(&["-R", &request, image.to_str().unwrap()]);
+        let said = String::from_utf8(said.stdout).unwrap();
+        assert!(
+            said.contains(&format!("Generation: {generation} ")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn the_label_changes_on_the_mount_and_in_the_image() {
+    if !can_mount() || !Hand::is_there() || !testkit::have("blkid") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &["-L", "before"]);
+    let name = image.to_str().unwrap();
+    let blkid = || {
+        let said = testkit::run("blkid", &["-p", "-s", "LABEL", "-o", "value", name]);
+        String::from_utf8(said.stdout).unwrap().trim().to_owned()
+    };
+    let hand = Hand::start();
+    let served = Served::start(&image, "allow_other");
+    let root = served.path().display();
+    hand.run("label", &[&root, &"before", &"0123456789abcdef"])
+        .unwrap();
+    hand.run("label", &[&root, &"0123456789abcdef", &"-"])
+        .unwrap();
+    // Without an unmount.
+    assert_eq!(blkid(), "0123456789abcdef");
+    let error = hand.run("label", &[&root, &"0123456789abcdef", &"0123456789abcdefg"]);
+    assert_eq!(error.unwrap_err().raw_os_error(), Some(22));
+    hand.run("label", &[&root, &"0123456789abcdef", &"after"])
+        .unwrap();
+    // A crash leaves it.
+    served.kill();
+    let served = Served::start(&image, "allow_other");
+    let root = served.path().display();
+    hand.run("label", &[&root, &"after", &"-"]).unwrap();
+    let refused = hand.run("as_user_ioctl", &[&root, &7, &0x4100_9432_u32, &256]);
+    assert_eq!(refused.unwrap_err().raw_os_error(), Some(1));
+    served.unmount();
+    testkit::e2fsck(&image);
+    assert_eq!(blkid(), "after");
+    let said = testkit::run("e2label", &[name]);
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "after\n");
+    let served = Served::start(&image, "ro");
+    let root = served.path().display();
+    let refused = hand.run("label", &[&root, &"after", &"other"]);
+    assert_eq!(refused.unwrap_err().raw_os_error(), Some(30));
+    served.unmount();
+}
+
+#[test]
+fn projects_are_shown_where_the_image_has_them_and_else_refused() {
+    if !can_mount() || !Hand::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let hand = Hand::start();
+    let without = image(folder.path(), "a.img", SIZE, &[]);
+    let served = Served::start(&without, "");
+    fs::write(served.path().join("f"), "x").unwrap();
+    let path = served.path().join("f");
+    hand.run("project", &[&path.display(), &0, &0]).unwrap();
+    let refused = hand.run("project", &[&path.display(), &0, &5]);
+    assert_eq!(refused.unwrap_err().raw_os_error(), Some(95));
+    served.unmount();
+    let tree = folder.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("f"), "x").unwrap();
+    let options = ["-I", "256", "-O", "project", "-d", tree.to_str().unwrap()];
+    let with = image(folder.path(), "b.img", SIZE, &options);
+    let request = "set_inode_field /f projid 7";
+    testkit::debugfs(&["-w", "-R", request, with.to_str().unwrap()]);
+    let served = Served::start(&with, "ro");
+    let path = served.path().join("f");
+    let refused = hand.run("project", &[&path.display(), &7, &5]);
+    assert_eq!(refused.unwrap_err().raw_os_error(), Some(30));
+    served.unmount();
+}
+
+/// docs/mount.md lists these: a newer kernel that passes them on fails this test.
+#[test]
+fn what_the_kernel_does_not_pass_on_gets_its_own_errors() {
+    if !can_mount() || !Hand::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let served = Served::start(&image, "");
+    let (root, hand) = (served.path().display(), Hand::start());
+    // FIFREEZE, FS_IOC_GETFSUUID.
+    for (command, length, error) in [(0xc004_5877_u32, 4, 95), (0x8011_1500, 17, 25)] {
+        let refused = hand.run("as_user_ioctl", &[&root, &0, &command, &length]);
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(error));
+    }
     served.unmount();
 }

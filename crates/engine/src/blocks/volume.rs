@@ -16,7 +16,7 @@ use crate::blocks::{AttributeBlocks, Discard, Live, Pin, Seal};
 use crate::core::Error;
 use crate::core::freeze::Gate;
 use crate::core::options::{Atime, Clock, Synchronous};
-use crate::core::sb::{Errors, LateFeature, OnError, Reserve, Zones};
+use crate::core::sb::{Errors, Label, LateFeature, OnError, Reserve, Zones};
 use crate::core::variants::Variants;
 use crate::fsync::log::FastLog;
 
@@ -67,6 +67,7 @@ pub(crate) struct Writing {
     pub(crate) large_file: LateFeature,
     /// Whether attributes are allowed for on disk.
     pub(crate) ext_attr: LateFeature,
+    pub(crate) label: Label,
     /// Whether the device is told what is free.
     pub(crate) discard: Discard,
     /// Whether new files are their directory's group's.
@@ -106,6 +107,7 @@ impl Writing {
             errors: Errors::new(choices.errors),
             large_file: LateFeature::new(geometry, Feature::LARGE_FILE),
             ext_attr: LateFeature::new(geometry, Feature::EXT_ATTR),
+            label: choices.label,
             discard: Discard::new(choices.discard),
             bsd_groups: choices.bsd_groups,
             clock,
@@ -143,6 +145,7 @@ pub(crate) struct Choices {
     pub(crate) zones: Zones,
     pub(crate) reserve: Reserve,
     pub(crate) errors: OnError,
+    pub(crate) label: Label,
     pub(crate) discard: bool,
     pub(crate) bsd_groups: bool,
     pub(crate) atime: Atime,

@@ -1,6 +1,6 @@
 //! The superblock: read, mended if its write was torn, and changed in the image of its block. Below it what the
-//! superblock keeps while the file system is open: errors, the reserve, late features, and where the file system's own
-//! blocks lie.
+//! superblock keeps while the file system is open: errors, the label, the reserve, late features, and where the file
+//! system's own blocks lie.
 
 use device::BlockDevice;
 use journal::{Folded, JournalError};
@@ -9,12 +9,14 @@ use ondisk::{Feature, Features, Geometry, Group, GroupDesc, Site, Superblock};
 use crate::core::Error;
 
 mod errors;
+mod label;
 mod late_feature;
 mod reserve;
 mod zones;
 
 pub(crate) use errors::Errors;
 pub use errors::{OnError, Stopped};
+pub(crate) use label::{LABEL_BYTES, Label};
 pub(crate) use late_feature::{LateFeature, needs_large_file};
 pub use reserve::{Acting, BlockClaimant};
 pub(crate) use reserve::{BlockPurpose, Reserve};

@@ -51,7 +51,7 @@ pub struct Metadata {
     pub generation: Generation,
     /// Major and minor number of a device; zeros for anything else.
     pub rdev: (u32, u32),
-    /// The project.
+    /// The project; 0 where the file system has none.
     pub project: u32,
     /// Counts changes (`i_version`).
     pub version: u64,
@@ -145,7 +145,10 @@ impl Metadata {
                 FileType::CharDevice | FileType::BlockDevice => inode.device_number(),
                 _ => (0, 0),
             },
-            project: inode.project(),
+            project: match volume.has(Feature::PROJECT) {
+                true => inode.project(),
+                false => 0,
+            },
             version: inode.version(),
         }
     }

@@ -20,6 +20,7 @@ impl Client for LiveFs {
         writing.errors.fold(geometry, sealed, folded)?;
         writing.large_file.fold(geometry, sealed, folded)?;
         writing.ext_attr.fold(geometry, sealed, folded)?;
+        writing.label.fold(geometry, sealed, folded)?;
         self.orphans().fold(geometry, sealed, folded)
     }
 

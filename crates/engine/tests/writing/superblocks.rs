@@ -4,12 +4,12 @@
 use device::{BlockDevice, CountedDevice, MemoryDevice};
 use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode};
 use model::{ModelTree, Random};
-use ondisk::Feature;
+use ondisk::{Feature, Superblock};
 use simulate::{CowDevice, Cut, Recorder};
 use sync::Arc;
 
 use crate::executor::tree;
-use crate::image::{clock, e2fsck, make, open, record};
+use crate::image::{clock, e2fsck, make, open, record, sweep};
 
 const NEW: NewInode = NewInode {
     mode: 0o644,
@@ -294,4 +294,42 @@ fn what_the_kernel_left_dirty_is_replayed_with_the_superblock_of_a_copy() {
             10_000
         );
     }
+}
+
+/// The superblock on the device has the label as soon as the call returns; a cut leaves the old one or the new.
+#[test]
+fn a_label_is_changed_as_a_whole_by_two_threads_too() {
+    let Some(image) = make(&["-b", "1024", "-L", "first"], 4 << 20) else {
+        return;
+    };
+    let cuts = record(&image, |recorder, fs| {
+        assert_eq!(fs.label(), b"first");
+        fs.set_label(b"second").unwrap();
+        let mut bytes = [0; Superblock::SIZE];
+        recorder.read_at(1024, &mut bytes).unwrap();
+        assert_eq!(Superblock::view(&bytes).label(), b"second");
+        recorder.mark(1);
+        sync::thread::workers(2, |thread| {
+            fs.set_label(&[b'a' + thread as u8; 16]).unwrap();
+        });
+        let last = fs.label();
+        recorder.mark(2);
+        for refused in [&b"0123456789abcdefg"[..], b"a\0b"] {
+            let refused = fs.set_label(refused).unwrap_err();
+            assert!(matches!(refused, Error::InvalidArgument), "{refused}");
+        }
+        fs.close().unwrap();
+        recorder.read_at(1024, &mut bytes).unwrap();
+        assert_eq!(Superblock::view(&bytes).label(), last);
+    });
+    sweep(cuts, 2, |cut, mark, fs| {
+        let label = fs.label();
+        let is_early = label == b"first" || label == b"second";
+        let is_late = label == [b'a'; 16] || label == [b'b'; 16];
+        match mark {
+            None => assert!(is_early, "{cut}: {label:?}"),
+            Some(1) => assert!(is_late || label == b"second", "{cut}: {label:?}"),
+            Some(_) => assert!(is_late, "{cut}: {label:?}"),
+        }
+    });
 }

@@ -154,19 +154,24 @@ const SHARED: [(Flags, u32); 6] = [
     (Flags::PROJECT_INHERIT, 0x200),
 ];
 
-/// Flags in the form that all file systems share: a word of bits, and what ext4 without projects leaves 0.
-pub(super) fn shared_flags(flags: u32) -> [u8; 28] {
+/// The word of `struct fsxattr` that has the project.
+const PROJECT: usize = 3;
+
+/// Flags and project in the form that all file systems share (`struct fsxattr`): a word of bits, two about extents and
+/// one about copies, which ext4 leaves 0, and before the last the project.
+pub(super) fn shared_flags(flags: u32, project: u32) -> [u8; 28] {
     let set = SHARED
         .iter()
         .filter(|(flag, _)| Flags(flags).contains(*flag));
     let bits = set.fold(0, |bits, (_, bit)| bits | bit);
     let mut bytes = [0; 28];
     bytes[..4].copy_from_slice(&u32::to_ne_bytes(bits));
+    bytes[PROJECT * 4..][..4].copy_from_slice(&project.to_ne_bytes());
     bytes
 }
 
-/// An inode's flags with those that all file systems share as a caller of FS_IOC_FSSETXATTR wants them: a word of bits,
-/// two of hints for extents, which ext4 does not have, one that is only read, and the project, which must be 0.
+/// An inode's flags with those that all file systems share as a caller of FS_IOC_FSSETXATTR wants them. The project
+/// must be 0: an image that has projects is not written to.
 pub(super) fn with_shared_flags(flags: u32, wanted: &[u8]) -> Answer<u32> {
     let words: Option<Vec<u32>> = (0..5)
         .map(|at| wanted.get(at * 4..)?.first_chunk().copied())
@@ -176,7 +181,7 @@ pub(super) fn with_shared_flags(flags: u32, wanted: &[u8]) -> Answer<u32> {
     let known = SHARED.iter().fold(0, |known, (_, bit)| known | bit);
     // Says that there are attributes; a caller that changes what it read hands it back.
     let ignored = 1 << 31;
-    if words[0] & !(known | ignored) != 0 || words[4] != 0 {
+    if words[0] & !(known | ignored) != 0 || words[PROJECT] != 0 {
         return Err(Errno::OPNOTSUPP);
     }
     Ok(SHARED
@@ -222,13 +227,15 @@ mod tests {
     fn shared_flags_change_no_others() {
         let extents = 0x8_0000;
         let flags = extents | Flags::NO_DUMP.0;
-        assert_eq!(with_shared_flags(flags, &shared_flags(flags)), Ok(flags));
+        assert_eq!(with_shared_flags(flags, &shared_flags(flags, 0)), Ok(flags));
         assert_eq!(with_shared_flags(flags, &[0; 28]), Ok(extents));
         let mut wanted = [0; 28];
         wanted[0] = 0x40;
         let changed = extents | Flags::NO_ATIME.0;
         assert_eq!(with_shared_flags(flags, &wanted), Ok(changed));
-        for refused in [1, 16] {
+        assert_eq!(shared_flags(0, 7)[12], 7);
+        // A flag that ext4 does not have, and a project.
+        for refused in [1, 12] {
             let mut wanted = [0; 28];
             wanted[refused] = 0x80;
             let answer = with_shared_flags(flags, &wanted);

@@ -5,6 +5,13 @@ use super::{Asked, Errno, Reply, Server, abi, ino};
 use crate::callers;
 use crate::operations::Answer;
 
+/// `FS_IOC_GETVERSION` and `EXT4_IOC_GETVERSION`, as 64-bit and as 32-bit programs number them.
+const GET_VERSION: [u32; 4] = [0x8008_7601, 0x8004_7601, 0x8008_6603, 0x8004_6603];
+/// `FS_IOC_GETFSLABEL` and `FS_IOC_SETFSLABEL`.
+const GET_LABEL: u32 = 0x8100_9431;
+const SET_LABEL: u32 = 0x4100_9432;
+/// Bytes that ext4 reads and writes of their argument: a label, and the zero that ends it.
+const LABEL_ROOM: usize = 17;
 /// `FITRIM`.
 const TRIM: u32 = 0xc018_5879;
 /// The ioctl that asks for the flags of lsattr, as 64-bit and as 32-bit programs number it.
@@ -41,13 +48,30 @@ fn words<const N: usize>(input: &[u8]) -> Answer<[u64; N]> {
     Ok(words)
 }
 
+/// The label in an ioctl's argument.
+fn label_in(input: &[u8]) -> Answer<Vec<u8>> {
+    let room = &input[..input.len().min(LABEL_ROOM)];
+    let end = room.iter().position(|byte| *byte == 0);
+    end.map(|end| room[..end].to_vec()).ok_or(Errno::INVAL)
+}
+
 impl Server {
     /// Answers an ioctl: by another thread if it may wait for the disk.
     pub(super) fn ioctl(&self, asked: Asked<'_>, command: u32, input: &[u8]) {
         match command {
             TRIM => self.trim(asked, input),
+            SET_LABEL => self.set_label(asked, input),
             _ => asked.short_ioctl(command, input),
         }
+    }
+
+    fn set_label(&self, asked: Asked<'_>, input: &[u8]) {
+        let Asked { caller, reply, .. } = asked;
+        let label = callers::check_admin(caller).and_then(|()| label_in(input));
+        self.waiters.run(asked.operations, move |operations| {
+            let set = label.and_then(|label| operations.set_label(&label));
+            reply_ioctl(set.map(|()| Vec::new()), reply);
+        });
     }
 
     /// The argument is `struct fstrim_range`: where the range begins, its length, and the length of runs that are too
@@ -75,8 +99,19 @@ impl Asked<'_> {
                 Ok(flags.to_ne_bytes().to_vec())
             }
             GET_SHARED_FLAGS => {
+                let metadata = self.operations.attributes(ino)?;
                 let flags = self.operations.flags(ino)?;
-                Ok(shared_flags(flags).to_vec())
+                Ok(shared_flags(flags, metadata.project).to_vec())
+            }
+            command if GET_VERSION.contains(&command) => {
+                // An int, whatever the number says of its size.
+                let generation = self.operations.attributes(ino)?.generation.0;
+                Ok(generation.to_ne_bytes().to_vec())
+            }
+            GET_LABEL => {
+                let mut label = self.operations.label()?;
+                label.resize(LABEL_ROOM, 0);
+                Ok(label)
             }
             command if SET_FLAGS.contains(&command) => {
                 let flags = input.first_chunk().ok_or(Errno::INVAL)?;
@@ -108,5 +143,17 @@ mod tests {
             assert_eq!(words::<2>(&bytes[..len]), Err(Errno::INVAL));
         }
         assert_eq!(words::<1>(&bytes), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn a_label_ends_within_its_room() {
+        assert_eq!(label_in(b"data\0rest"), Ok(b"data".to_vec()));
+        assert_eq!(
+            label_in(b"0123456789abcdef\0"),
+            Ok(b"0123456789abcdef".to_vec())
+        );
+        for refused in [&b"0123456789abcdefg\0"[..], b"data", b""] {
+            assert_eq!(label_in(refused), Err(Errno::INVAL));
+        }
     }
 }
