@@ -137,7 +137,7 @@ pub(crate) fn set(mounted: &LiveFs, ino: Ino, attributes: &SetAttributes) -> Res
     mounted.settle(ino, flags)
 }
 
-/// The flags that can be changed, as Linux has it (`FS_IOC_SETFLAGS`).
+/// The flags that can be changed, as in Linux (`FS_IOC_SETFLAGS`).
 pub(crate) const MODIFIABLE: [Flags; 16] = [
     Flags::SECURE_DELETE,
     Flags::UNDELETE,
@@ -236,8 +236,8 @@ fn is_stale(inode: &Inode, writing: &Writing, now: Timestamp) -> bool {
     }
 }
 
-/// The inode's contents were read: its access time follows where the mount's policy says so. What fails here fails
-/// nobody's read.
+/// The inode's contents were read: its access time is updated if the mount's policy asks for it. An error here does not
+/// fail the read.
 pub(crate) fn accessed(mounted: &LiveFs, ino: Ino) {
     // If the journal is aborted, the next change reports it.
     let _ = note_access(mounted, ino);

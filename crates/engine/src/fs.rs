@@ -298,8 +298,8 @@ impl InodeFs {
         fsync::fsync(live, ino, SyncScope::All, None)
     }
 
-    /// How many writes of a file failed behind their callers' backs, as far as someone was told: what a handle on it
-    /// begins with, for [`InodeFs::fsync_of`].
+    /// How many failed write-outs of a file have been reported to a caller: the count that a handle on it begins with,
+    /// for [`InodeFs::fsync_of`].
     ///
     /// # Errors
     /// As [`InodeFs::inode`].
@@ -307,9 +307,9 @@ impl InodeFs {
         Ok(self.mounted.get(ino)?.write_errors.reported())
     }
 
-    /// As [`InodeFs::fsync`], or [`InodeFs::fdatasync`] with `data_only`, for one handle of several on a file that is
-    /// held: each is told once of a write that failed before, whatever others were told. `seen` is the handle's own
-    /// count.
+    /// Does what [`InodeFs::fsync`] does, or [`InodeFs::fdatasync`] with `data_only`, for one handle of several on a
+    /// file that is held: each handle reports once that a write-out failed before, whatever the others reported. `seen`
+    /// is the handle's own count.
     ///
     /// # Errors
     /// As [`InodeFs::fsync`].
@@ -520,7 +520,7 @@ impl InodeFs {
         })
     }
 
-    /// What `stat` tells of an inode.
+    /// What `stat` reports of an inode.
     ///
     /// # Errors
     /// As [`InodeFs::inode`].
@@ -591,7 +591,7 @@ impl InodeFs {
     }
 
     /// The inode that a path leads to from the root directory, with or without a slash before it. Symbolic links are
-    /// followed, one at the end of the path only if `follow_last` or a slash behind it says so.
+    /// followed; one at the end of the path only with `follow_last` or if a slash follows it.
     ///
     /// # Errors
     /// As [`InodeFs::lookup`] and [`InodeFs::read_link`]; `TooManyLinks` after 40 of them; `NameTooLong` for a path of

@@ -41,8 +41,8 @@ pub(crate) enum SyncScope {
     Data,
 }
 
-/// Makes an inode durable; returns at once if it is. A write-out that failed behind its caller's back is reported here:
-/// once to each who counts what it was told of in `seen`, and once to all others together (`None`).
+/// Makes an inode durable; returns at once if it is. A write-out that failed after its caller had returned is reported
+/// here: once to each caller with a count of its own in `seen`, and once to all others together (`None`).
 pub(crate) fn fsync(
     mounted: &LiveFs,
     ino: Ino,

@@ -105,7 +105,7 @@ pub struct MountOptions {
     pub as_root: bool,
     /// What to do when the image turns out to be corrupt; `None` for what its superblock says.
     pub errors: Option<OnError>,
-    /// Whether the device is told which blocks are free, once that is durable; `None` for what the superblock's
+    /// Whether free blocks are discarded on the device, once that they are free is durable; `None`: as the superblock's
     /// default options say.
     pub discard: Option<bool>,
     /// Whether new files are their directory's group's (`bsdgroups`), set-group-ID or not; `None` for what the
@@ -524,7 +524,7 @@ fn count_free(superblock: &mut Superblock, said: &[DescriptorInodes]) {
     superblock.set_free_inodes_count(u32::try_from(inodes).unwrap_or(u32::MAX));
 }
 
-/// Writes the superblock, with an abort that a journal without anything to replay tells of; only then is that taken off
+/// Writes the superblock, with an abort that a journal without anything to replay records; only then is that cleared in
 /// the journal, as Linux does it.
 fn put_on_record(
     device: &dyn BlockDevice,

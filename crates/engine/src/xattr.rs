@@ -72,7 +72,7 @@ pub(crate) fn change(
         if write::is_refused_user(&inode, name) {
             return Err(Error::NotPermitted);
         }
-        // What the inode forbids is said first, as by Linux.
+        // An error of the inode's flags comes first, as in Linux.
         let (index, rest) = write::split(name)?;
         let mut lists = Lists::of(mounted, &inode)?;
         match value {

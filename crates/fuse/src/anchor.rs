@@ -90,8 +90,8 @@ pub(crate) struct Anchor {
 impl Anchor {
     /// Makes one for an image.
     ///
-    /// A regular file is its own backing; for a block device, which the kernel would not let be mounted while this
-    /// process has it open exclusively, the backing is memory, and only the name is the device's.
+    /// A regular file is its own backing. The kernel would not mount a block device while this process has it open
+    /// exclusively, so for one the backing is memory, and only the name is the device's.
     ///
     /// # Errors
     /// Why the host gives no loop device, or not on this file.

@@ -465,7 +465,8 @@ pub struct Unmounter {
     directory: PathBuf,
     /// The kernel's number of the connection.
     connection: Option<u32>,
-    /// Ends the connection, and tells it from a later one that has got its number. Only for a mount of this process.
+    /// Ends the connection, and distinguishes it from a later one that has got its number. Only for a mount of this
+    /// process.
     control: Option<Arc<Control>>,
 }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sync::{Mutex, Rank};
 
-/// The bit of a handle's number that says so.
+/// The bit of a handle's number for a file that is written synchronously.
 const SYNCHRONOUS: u64 = 1 << 32;
 
 /// The open files of a mount.
@@ -17,7 +17,7 @@ pub(crate) struct Handles {
     next: AtomicU32,
     /// Whether the table holds anything, or did. [atomic: Release, Acquire]
     is_used: AtomicBool,
-    /// What handles were told of since they were opened. [leaf]
+    /// The failures that handles have reported since they were opened. [leaf]
     told: Mutex<HashMap<u64, u32>>,
 }
 

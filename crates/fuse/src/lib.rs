@@ -16,8 +16,8 @@
 //! `readers` decides which workers of the classic transport read, and when one of them polls. If many fsyncs wait for
 //! the disk, the threads of `waiters` do so in place of the threads that answer.
 //!
-//! The kernel is told to keep names and attributes for long, for nobody else changes the image. An inode that it knows
-//! is held in the engine, so that files that are open live on without names until they are forgotten.
+//! The kernel may keep names and attributes for long, because nothing else changes the image. An inode that it knows is
+//! held in the engine, so that files that are open live on without names until they are forgotten.
 
 mod abi;
 mod anchor;

@@ -22,7 +22,7 @@ const SHRUNK_FROM: usize = 64;
 #[derive(Default)]
 struct Known {
     lookups: u64,
-    /// Whether it may have the attributes as they were after the last change that it was told of.
+    /// Whether it may have the attributes as they were after the last change that was reported to it.
     has_attributes: bool,
 }
 
@@ -68,7 +68,7 @@ impl Lookups {
         known.lookups == 1
     }
 
-    /// The kernel is about to be shown an inode's attributes, which are read after this. A look-up says so too.
+    /// The kernel is about to be shown an inode's attributes, which are read after this. A look-up records that too.
     pub(crate) fn show(&self, ino: Ino) {
         if ino == Ino::ROOT {
             // AcqRel: pairs with the swap in `hide`: if that one comes first, what is read now is what it was done for.
@@ -78,11 +78,11 @@ impl Lookups {
         }
     }
 
-    /// An inode has changed: whether the kernel may have been shown its attributes since the last change, so that it
-    /// must be told. What it is shown from now on is new.
+    /// An inode has changed: whether the kernel may have been shown its attributes since the last change, so that the
+    /// change must be reported to it. What it is shown from now on is new.
     pub(crate) fn hide(&self, ino: Ino) -> bool {
         if ino == Ino::ROOT {
-            // AcqRel: pairs with the swap in `show`: if that one comes first, the kernel is told.
+            // AcqRel: pairs with the swap in `show`: if that one comes first, the change is reported to the kernel.
             return self.has_root.swap(false, Ordering::AcqRel);
         }
         let mut shard = self.shard(ino).lock();

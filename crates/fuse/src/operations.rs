@@ -108,7 +108,7 @@ pub(crate) struct ListedName<'a> {
 pub(crate) trait Operations: Send + Sync + 'static {
     /// A request of this kind has come.
     fn count(&self, opcode: u32);
-    /// Whether the kernel is told to open files, or directories, without asking.
+    /// Whether the kernel may open files, or directories, without a request.
     fn opens_unasked(&self, is_directory: bool) -> bool;
     /// Until this is dropped, what the thread does is done for the caller, who may not have what is reserved for
     /// others.

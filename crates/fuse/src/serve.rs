@@ -1,10 +1,10 @@
 //! What each request does to the image: one call of [`Operations`], and its answer as one reply.
 //!
 //! Knows no transport: a worker of any transport hands over a request, where to answer it, and a buffer of its own.
-//! Runs on all workers at once and keeps nothing but the threads that wait for the disk in their place
+//! Runs on all workers at once and keeps nothing except the threads that wait for the disk in their place
 //! ([`crate::waiters`]): an fsync, fsyncdir, syncfs, fallocate or copy_file_range may be answered by another thread
-//! than the one that read it. Requests that are not answered here (locks, polling, block maps) the kernel handles
-//! itself once it is told `ENOSYS`.
+//! than the one that read it. Requests that are answered with `ENOSYS` here (locks, polling, block maps) the kernel
+//! then handles itself.
 
 use std::ops::Range;
 
@@ -158,7 +158,7 @@ fn reply_written(answer: Answer<u64>, reply: Reply) {
     }
 }
 
-/// An offset or a length as the kernel has it: never more than a signed number holds.
+/// An offset or a length as the kernel sends it: never more than a signed number holds.
 fn checked(offset: u64) -> Answer<u64> {
     match i64::try_from(offset) {
         Ok(_) => Ok(offset),

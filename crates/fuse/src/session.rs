@@ -10,7 +10,7 @@
 //! # Crash
 //!
 //! A crash before the close leaves the image's journal to be replayed. So does a device that does not answer: DESTROY
-//! is answered when the kernel has waited for as long as it was told, and the server then ends without closing.
+//! is answered after the longest time that the kernel waits, and the server then ends without closing.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

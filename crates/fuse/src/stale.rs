@@ -34,7 +34,7 @@ type Tell = dyn Fn(Ino, Old) + Send + Sync;
 /// Answers a request.
 pub(crate) type LateReply = Box<dyn FnOnce() + Send>;
 
-/// What the kernel is told; see the module.
+/// What is reported to the kernel; see the module.
 pub(crate) struct Invalidations {
     shared: Arc<Shared>,
 }

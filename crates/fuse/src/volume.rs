@@ -85,14 +85,14 @@ impl MountedImage {
         }
     }
 
-    /// What the kernel is told of attributes and contents that changed without its knowledge.
+    /// Reports to the kernel attributes and contents that changed without its knowledge.
     pub(crate) fn stale(&self) -> &Invalidations {
         &self.stale
     }
 
     /// The file system, when the kernel knows no inode any more: those without names are deleted.
     pub(crate) fn into_fs(mut self) -> Fs {
-        // The kernel is told nothing more; what tells it may keep the connection open.
+        // Nothing more is reported to the kernel; the thread that reports may keep the connection open.
         self.stale = Invalidations::new();
         for ino in self.lookups.forget_all() {
             self.let_go(ino);
@@ -318,7 +318,7 @@ impl Operations for MountedImage {
         if self.agreed.no_open {
             return 0;
         }
-        // What is known of an inode is told when it is used; a read-only one has no writes that fail.
+        // A failed write-out of an inode is reported when the inode is used; a read-only mount has no writes that fail.
         let seen = match self.is_writable {
             true => self.fs.inodes().write_failures(ino).unwrap_or(0),
             false => 0,

@@ -209,8 +209,8 @@ impl Journal {
         ))
     }
 
-    /// Handles, epochs and commits for a file system without a journal: a commit writes home. What a crash leaves is
-    /// said at the top of this module's source and in `docs/journal.md`.
+    /// Handles, epochs and commits for a file system without a journal: a commit writes home. `docs/journal.md` and the
+    /// head of this module's source describe what a crash leaves.
     #[must_use]
     pub fn without_log(
         block_size: BlockSize,
@@ -285,7 +285,7 @@ impl Journal {
         self.log.as_ref().is_some_and(|log| log.lock().has_error())
     }
 
-    /// Clears that record in the log, once the file system's superblock has it.
+    /// Clears that record in the log, after the file system's superblock has it.
     ///
     /// # Errors
     /// When the log can't be written.

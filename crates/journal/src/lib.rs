@@ -8,9 +8,9 @@
 //!    the client folds its lists in, and the blocks so built go to the log; flush, commit record, flush.
 //! 3. A checkpoint ([`Journal::checkpoint`]) writes the newest committed images home, flushes, and moves the tail.
 //!
-//! A failure of the device aborts: the first cause is kept, nothing is committed any more, and every later call says
-//! so. The crate starts no thread ([`Journal::attend`] runs on one that is lent to it); it waits only in `reserve`,
-//! `commit`, `checkpoint`, `freeze`, `flush_data` and, while an epoch drains, in `begin`.
+//! A failure of the device aborts: the first cause is kept, nothing is committed any more, and every later call returns
+//! that cause. The crate starts no thread ([`Journal::attend`] runs on one that is lent to it); it waits only in
+//! `reserve`, `commit`, `checkpoint`, `freeze`, `flush_data` and, while an epoch drains, in `begin`.
 //!
 //! What a crash leaves: the journal of a clean or dirty image, in both cases one that `e2fsck`, the kernel and
 //! lanefs replay to the state at the end of some committed epoch, not older than the last one that

@@ -66,9 +66,9 @@ pub enum Rank {
     JournalLists,
     /// A hand that evicts loaded inodes in its part of the table; only tried.
     IcacheHand,
-    /// Where a table of what is kept looks next for what may go; only tried.
+    /// The place where a table of cached things looks next for one to evict; only tried.
     Hand,
-    /// The forms of mechanisms that were chosen: held while each mechanism is told.
+    /// The forms of mechanisms that were chosen: held while each mechanism is switched.
     Forms,
     /// The plain form's one lock around the table of loaded inodes.
     IcacheTable,

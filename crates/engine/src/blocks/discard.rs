@@ -10,7 +10,7 @@ use sync::Hint;
 
 use super::OpenVolume;
 
-/// Whether the device is told.
+/// Whether free blocks are discarded.
 pub(crate) struct Discard {
     /// [turned off once]
     is_on: Hint<bool>,
@@ -23,7 +23,7 @@ impl Discard {
         }
     }
 
-    /// Whether the device is told still.
+    /// Whether free blocks are still discarded.
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.get()
     }

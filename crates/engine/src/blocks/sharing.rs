@@ -57,7 +57,7 @@ impl AttributeBlocks {
         }
     }
 
-    /// A block with this hash for which `fits` says so.
+    /// A block with this hash whose contents `fits` accepts.
     pub(crate) fn find(&self, hash: u32, fits: impl Fn(&[u8]) -> bool) -> Option<(FsBlock, Pin)> {
         let known = self.by_hash.get(&hash)?;
         let found = known.iter().find(|(_, pin)| fits(&pin.bytes()))?;

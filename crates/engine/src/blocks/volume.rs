@@ -68,7 +68,7 @@ pub(crate) struct Writing {
     /// Whether attributes are allowed for on disk.
     pub(crate) ext_attr: LateFeature,
     pub(crate) label: Label,
-    /// Whether the device is told what is free.
+    /// Whether free blocks are discarded on the device.
     pub(crate) discard: Discard,
     /// Whether new files are their directory's group's.
     pub(crate) bsd_groups: bool,

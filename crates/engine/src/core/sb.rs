@@ -76,7 +76,7 @@ pub(crate) fn find_superblock(
 ) -> Result<SuperblockFound, Error> {
     let mut bytes = [0; Superblock::SIZE];
     let offset = backup.map_or(Superblock::OFFSET, |block| block.saturating_mul(1024));
-    // What is too short for a superblock is not ext4, and `verify` says so.
+    // A device too short for a superblock is not ext4; `verify` reports it.
     if offset.saturating_add(Superblock::SIZE as u64) <= device.size() {
         device.read_at(offset, &mut bytes)?;
     }

@@ -511,7 +511,7 @@ impl Directory<'_> {
         Ok(next.map(|(leaf, _)| leaf))
     }
 
-    /// The leaf behind the current one and the hash at which it begins, if `wanted` says so of that.
+    /// The leaf after the current one and the hash at which it begins, if `wanted` accepts that hash.
     pub(super) fn next_leaf(
         &self,
         frames: &mut [Frame],

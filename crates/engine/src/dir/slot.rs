@@ -22,7 +22,7 @@ pub(crate) struct NameSlot<'a> {
     seen: NameHint,
 }
 
-/// The slot for a name in a directory, if it does not have it.
+/// The slot for a name in a directory that does not have the name.
 ///
 /// # Errors
 /// `Exists`; what a lookup gives but `NotFound`.

@@ -48,7 +48,7 @@ impl Drop for Attendant {
         journal.thaw();
         journal.dismiss();
         if let Some(thread) = self.thread.take() {
-            // A panic of it was told, and has aborted the journal.
+            // A panic of it was reported, and has aborted the journal.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Inodes by handle: a number and a generation that were told before, and may mean nothing any more.
+//! Inodes by handle: a number and a generation that a caller has stored, and that may be stale.
 //!
 //! The inode is found by that test, without a lock, also while others make or delete it; then its lock, shared, tells
 //! what became of it. No other lock is held.

@@ -1,4 +1,4 @@
-//! An inode in hand, and what `stat` tells of it.
+//! An inode in hand, and what `stat` reports of it.
 //!
 //! No lock is held between calls. Of a file system that is written to, what may have changed since the inode was found
 //! (data, maps, attributes) is looked at anew.
@@ -18,7 +18,7 @@ use crate::map::Mappings;
 use crate::token::OpenFs;
 use crate::xattr::{self, Xattr};
 
-/// What `stat` tells of an inode.
+/// What `stat` reports of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metadata {
     /// The inode's number.

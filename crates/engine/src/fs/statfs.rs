@@ -10,7 +10,7 @@ use crate::core::limits;
 use crate::fs::InodeFs;
 use crate::space::group;
 
-/// What `statfs` tells of the file system, as Linux counts.
+/// What `statfs` reports of the file system, counted as Linux counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StatFs {
     /// Bytes a block.

@@ -2,8 +2,8 @@
 //! epoch, then the log commit that others share.
 //!
 //! The closure's inodes are locked together in ascending order, and its map is read, before the handle; under the
-//! handle their records go into the log tree, which is memory. Nothing is locked while the log is written. What can't
-//! be told by fast commits, and what is of no epoch that they count for, is left to a full commit.
+//! handle their records are put into the log tree, which is memory. Nothing is locked while the log is written. What
+//! fast commits can't express, and what belongs to an epoch that they don't cover, is left to a full commit.
 //!
 //! # Files that are committed in full
 //!
@@ -52,7 +52,7 @@ enum Tried {
     Logged(RunningLog, Batch),
     /// Names changed between the look without locks and that with them.
     Again,
-    /// It must be committed in full: no record tells it, or there are too many.
+    /// It must be committed in full: no record can express it, or it needs too many.
     Unloggable,
     /// It must be committed in full: fast commits are not about its epoch now.
     NotNext,
@@ -275,9 +275,9 @@ fn has_record(inode: &LoadedInode) -> bool {
         && inode::fields(inode.slot()).is_some()
 }
 
-/// Whether a file's map takes blocks of its own. Its ranges can't be told to e2fsck, which makes the map anew when it
-/// replays them: it takes blocks for that which are free so far, though a record further on says that they are data of
-/// another file (F15).
+/// Whether a file's map has blocks of its own. Its ranges can't be logged, because e2fsck builds the map anew when it
+/// replays them: it takes blocks for the map that are free so far, although a later record maps them as data of another
+/// file (F15).
 fn has_index(inode: &LoadedInode) -> bool {
     extent::depth(inode.block_area()) > 0
 }
@@ -301,8 +301,8 @@ impl Gathered<'_> {
             return Ok(false);
         };
         if loaded.links_count() == 0 && !canary::makes(Canary::InodeWithoutLinks) {
-            // One that came and went leaves nothing to tell. That a file lost its last name can't be told to e2fsck,
-            // which takes the name and leaves the file behind without one.
+            // An inode that was made and deleted meanwhile leaves nothing to log. That a file lost its last name can't
+            // be logged, because e2fsck removes the name and leaves the file without one.
             let has_come = live.life.is_born_in(self.epoch) && !self.changes.is_in_log(live.ino());
             return Ok(has_come);
         }
@@ -445,7 +445,7 @@ impl Gathered<'_> {
         }
     }
 
-    /// A mistake: of what moved, only the old name is told.
+    /// A mistake: of a moved file, only the old name is logged.
     fn forget_moves(&mut self) {
         let names = &mut self.closure.names;
         let moved: BTreeSet<Ino> = (names.iter())

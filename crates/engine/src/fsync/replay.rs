@@ -185,8 +185,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether a number is an inode's, before the replay or through it. The bitmap says so: the record of a deleted one
-    /// is as Linux left it, with its mode.
+    /// Whether a number is an inode's, before the replay or through it. The bitmap decides: the record of a deleted
+    /// inode is as Linux left it, with its mode.
     fn is_in_use(&self, ino: Ino) -> Result<bool, Error> {
         if self.fresh.contains(&ino) || self.gone.contains(&ino) {
             return Ok(self.fresh.contains(&ino));

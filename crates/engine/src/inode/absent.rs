@@ -55,7 +55,7 @@ impl Absent {
     }
 
     /// The inode leaves memory now, if it may: without names it is alive only for its holders, and may be waiting for a
-    /// name. Nobody else has it.
+    /// name. No other thread uses it.
     pub(super) fn keep(&self, inode: &LiveInode) -> bool {
         let held = inode.life.holders();
         if held > 0 && inode.is_nameless() {

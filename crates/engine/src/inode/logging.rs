@@ -62,7 +62,7 @@ impl Logging {
         self.unloggable.set(epoch.0);
     }
 
-    /// All that changed so far can be told after all: the inode was made in this epoch.
+    /// All changes so far can be logged after all: the inode was made in this epoch.
     pub(crate) fn set_loggable(&self) {
         self.unloggable.set(0);
     }

@@ -1,4 +1,4 @@
-//! Changing what the superblock of a file system says, while nobody has it open.
+//! Changing fields of the superblock of a file system that is not open.
 //!
 //! What the journal holds is written home first, so that nothing in it can undo the change; the change is then one
 //! write of the first superblock. What a crash leaves: the journal as it was or replayed; the old superblock or the

@@ -213,7 +213,7 @@ fn try_remove(
         return Ok(false);
     }
     let inode = own.inode().snapshot();
-    // What flags forbid is said first, as by Linux.
+    // An error of the flags comes first, as in Linux.
     lock::may_remove(&above.inode().snapshot(), &inode)?;
     verify_removable(mounted, &inode, is_rmdir)?;
     draft.remove(place)?;

@@ -28,12 +28,12 @@ use crate::token::LiveFs;
 /// What a rename does when the new name is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RenameFlag {
-    /// Replaces what has it: a file by a file, an empty directory by a directory.
+    /// Replaces the file that has the name: a file by a file, an empty directory by a directory.
     #[default]
     Replace,
     /// Fails.
     NoReplace,
-    /// Gives what has it the old name; it must be there.
+    /// Gives the file that has the name the old name; it must exist.
     Exchange,
 }
 

@@ -78,7 +78,7 @@ impl Lists {
     /// Sets an attribute: in the inode if there is room, else in the block; what the other list has of it goes.
     ///
     /// # Errors
-    /// `Exists`, `NoAttribute` where `flag` says so; `NoSpace` when it fits nowhere.
+    /// `Exists`, `NoAttribute` if `flag` asks for it; `NoSpace` if it fits in neither place.
     pub(crate) fn set(
         &mut self,
         index: u8,

@@ -1,9 +1,9 @@
 //! The log of one transaction: what fsyncs put into the tree, and the log commits that they share.
 //!
 //! An fsync puts its closure in ([`FsyncLog::add`]), under the locks of the closure's inodes and a handle of the
-//! transaction, and is told its batch; then, with nothing held, it asks for that batch to be on disk
-//! ([`FsyncLog::sync`]). One leader encodes the batch and writes and flushes it for all; a thread that asks for a
-//! batch that is on disk returns without a lock.
+//! transaction, and gets the batch's number. Then, with nothing held, it asks for that batch to be on disk
+//! ([`FsyncLog::sync`]). One leader encodes the batch and writes and flushes it for all; a thread that asks for a batch
+//! that is on disk returns without a lock.
 //!
 //! A leader goes by steps of one flush each ([`lead`]). An fsync has nothing to put in if only data in place were
 //! written; it takes part in the next step all the same if steps take long enough for others to come meanwhile

@@ -38,7 +38,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// The most blocks that one record tells of.
+    /// The most blocks that one record covers.
     pub(crate) fn record_most(&self) -> u32 {
         match self.at {
             None => u32::MAX,
@@ -47,7 +47,7 @@ impl Range {
         }
     }
 
-    /// How many records tell it.
+    /// How many records it needs.
     #[must_use]
     pub(crate) fn records(&self) -> u64 {
         self.len.div_ceil(self.record_most()).into()

@@ -1,10 +1,10 @@
-//! What another program leaves that began to replay the same log in place and did not end: Linux, asked for a read-only
-//! mount, fails with the first name, having written records of inodes home, with their links, and having marked their
-//! blocks as free; a cut may leave as much of any replay.
+//! The state that another program leaves if it begins to replay the same log in place and does not finish. Linux, asked
+//! for a read-only mount, fails at the first name, after it has written records of inodes home, with their links, and
+//! marked their blocks as free; a cut may leave the same state of any replay.
 //!
-//! So what the log's inodes map is marked in use before anything else; links are believed where what the home state and
-//! the names make of them is what the records say, else names are counted, all directories through; an inode's space
-//! is what its map has. What can't be told apart from a new inode is refused.
+//! So the blocks that the log's inodes map are marked in use before anything else. An inode's link count is accepted if
+//! the home state and the log's names give the count in its record; otherwise names are counted in all directories. An
+//! inode's space is computed from its map. What can't be distinguished from a new inode is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -160,7 +160,7 @@ impl Replay<'_> {
         let ours = i64::from(self.links_of(&now));
         let said = self.everything.links.get(&ino);
         if now.is(FileType::Directory) {
-            // One link is said of more subdirectories than can be counted.
+            // A directory with more subdirectories than can be counted has a link count of one.
             let differs = said.is_some_and(|said| *said != ours && *said > 1);
             return Ok(ours > 1 && (differs || self.parents.contains(&ino)));
         }
@@ -215,7 +215,7 @@ impl Replay<'_> {
     }
 }
 
-/// The refusal of what another program's replay made, and what can't be told from what it was.
+/// The refusal of an image that another program has half replayed and whose former state is unknown.
 fn half(ino: Ino) -> Error {
     Corrupt::at(Site::FastCommitHalf).ino(ino).into()
 }

@@ -1,10 +1,10 @@
 //! What the records of fast commits say in the end: of each inode its last record, of each name what it stands for, of
 //! each file how its blocks are mapped. Pure; bounded by the area that the records fill.
 //!
-//! A number may be one file's in a fast commit and another's in a later one. What was said of the first one's blocks is
-//! nothing to the other, which would show their data. A fast commit tells of one inode a number, its ranges before its
-//! record or after it, so records are taken in commit by commit. Another generation alone makes no other file
-//! (`FS_IOC_SETVERSION`): the first one's names are taken away by then.
+//! A number may be one file's in a fast commit and another's in a later one. The ranges of the first file must not be
+//! applied to the other, which would show their data. A fast commit has one inode for each number, with its ranges
+//! before its record or after it, so records are taken in commit by commit. Another generation alone does not mean
+//! another file (`FS_IOC_SETVERSION`): a number's former file has lost its names by then.
 
 use std::collections::{BTreeMap, BTreeSet};
 

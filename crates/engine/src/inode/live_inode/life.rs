@@ -86,7 +86,7 @@ impl InodeLife {
         self.born.set(epoch.0);
     }
 
-    /// Whether the inode was made in this epoch, so that no commit has it if that is not committed.
+    /// Whether the inode was made in this epoch, so that no earlier commit contains it.
     pub(crate) fn is_born_in(&self, epoch: Epoch) -> bool {
         self.born.get() == epoch.0
     }

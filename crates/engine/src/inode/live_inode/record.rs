@@ -18,7 +18,7 @@ pub(super) struct LiveRecord {
     pub(super) slot: Object<Arc<Block>>,
     /// The record once more, to be copied without the latch. [stage latch; read: any time]
     latest: Latest<WORDS>,
-    /// The size as the record has it. [stage latch; read: any time, a hint]
+    /// The size in the record. [stage latch; read: any time, a hint]
     bytes: Hint<u64>,
     /// Whether the record counts no links. [lock, exclusive; read: any time, a hint while others have the inode]
     is_nameless: Guarded<bool>,
@@ -35,8 +35,8 @@ impl LiveRecord {
         }
     }
 
-    /// The slot changed, if `only_record` says so in the record alone, and not in its generation. The record is this
-    /// one now. Under the latch that serialises that.
+    /// Publishes a changed slot: with `only_record` only the record has changed, and not its generation. `inode` is the
+    /// record now. Under the latch that serialises these calls.
     pub(super) fn replace_latest(
         &self,
         place: &TablePlace,

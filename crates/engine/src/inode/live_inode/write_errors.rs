@@ -29,14 +29,14 @@ impl WriteErrors {
         self.reported.get()
     }
 
-    /// Whether a write-out failed after the `seen` ones that a handle was told of; `seen` is brought up to date.
+    /// Whether a write-out failed after the `seen` ones that a handle has reported; `seen` is brought up to date.
     pub(crate) fn report(&self, seen: &mut u32) -> bool {
         let now = self.failed.get();
         if now == *seen {
             return false;
         }
         *seen = now;
-        // Of two handles that are told at once either count will do: at worst the other one is told again.
+        // If two handles report at once, either count will do: at worst the other one reports again.
         self.reported.set(now);
         true
     }

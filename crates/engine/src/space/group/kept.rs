@@ -149,9 +149,9 @@ impl Kept {
 }
 
 impl Groups {
-    /// Works on a group's blocks under its lock, or gives nothing if another has it and that is a reason to look
-    /// elsewhere. Reads them first if they are not in memory. Not under another group's lock, and not with a handle
-    /// open.
+    /// Works on a group's blocks under its lock; `None` if another thread has the lock and the form says to look
+    /// elsewhere then. Reads the blocks first if they are not in memory. Not under another group's lock, and not with a
+    /// handle open.
     ///
     /// # Errors
     /// When the bitmap can't be read or is broken.

@@ -13,7 +13,7 @@ impl Locking for Wait {
     }
 }
 
-/// Waits for a lock, and counts that if another has it.
+/// Waits for a lock, and counts that if another thread has it.
 pub(super) fn wait<'a, T>(of: &'a Mutex<T>, counts: &Counts) -> MutexGuard<'a, T> {
     of.try_lock().unwrap_or_else(|| {
         counts.waits.add(1);
