@@ -68,7 +68,7 @@ pub struct FileDevice {
     path: String,
     read_only: bool,
     is_regular: bool,
-    /// Bytes. [changed by `set_size` only, whose caller tells others]
+    /// Bytes. [written by `set_size`, whose caller runs no other call on bytes that are cut off]
     size: Guarded<u64>,
 }
 

@@ -142,7 +142,7 @@ impl Shard {
 /// A sparse device in memory.
 #[derive(Debug)]
 pub struct MemoryDevice {
-    /// Bytes. [changed by `set_size` only, whose caller tells others]
+    /// Bytes. [written by `set_size`, whose caller runs no other call on bytes that are cut off]
     size: Guarded<u64>,
     /// A missing chunk is all zeros. [shard]
     shards: Box<[CachePadded<RwLock<Shard>>]>,

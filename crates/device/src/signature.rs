@@ -1,5 +1,5 @@
-//! What a file, device or stream holds, by the signatures of formats other than ext2/3/4. Names only: what to do about
-//! them is for those who know who asks.
+//! What a file, device or stream holds, by the signatures of formats other than ext2/3/4. Names only: the caller
+//! decides what to do about them.
 
 use crate::block_device::{BlockDevice, DeviceError};
 

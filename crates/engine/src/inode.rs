@@ -383,7 +383,7 @@ impl MountedFs {
             if !is_behind {
                 return;
             }
-            // Readers lost their cores to those who add.
+            // Readers lost their cores to threads that add.
             match time < TRIES_TO_TRIM / 2 {
                 true => sync::thread::yield_now(),
                 false => sync::thread::sleep(READERS_TURN),

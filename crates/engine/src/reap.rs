@@ -265,7 +265,7 @@ pub(crate) fn serve(mounted: &LiveFs) {
     }
 }
 
-/// [`reap`] for those whom nobody asks what came of it.
+/// [`reap`] for a caller that gets no error back.
 fn reap_noting(mounted: &LiveFs, doomed: &UnderWay<'_>) {
     // A failure of the journal is reported to every later caller. What is left is an orphan, which the next mount
     // deletes.
@@ -352,7 +352,7 @@ fn finish_cut(mounted: &LiveFs, locked: &Exclusive<'_>) -> Result<(), Error> {
 /// How much a deletion may take.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// As many steps as there are, each of which may wait for the log.
+    /// All steps that are left, each of which may wait for the log.
     AllSteps,
     /// One step, for which the log has room without a wait.
     OneStep,

@@ -83,7 +83,7 @@ impl MountError {
     }
 }
 
-/// What the kernel allows at the mount, to whom.
+/// What the kernel allows at the mount, and to which users.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// Users other than the one who mounts.

@@ -29,7 +29,7 @@ use crate::waiters::Waiters;
 pub struct Options {
     /// What the host's list of mounts shows as the source: the image's path.
     pub source: String,
-    /// What is allowed to whom.
+    /// What is allowed to which users.
     pub access: Access,
     /// Threads that answer requests, at least one. When half of several are in an fsync, more threads are started for
     /// further fsyncs. With io_uring each CPU has one thread instead.

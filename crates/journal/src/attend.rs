@@ -24,7 +24,7 @@ use crate::options::CommitCause;
 /// The longest interval; a time further off may be none that the clock can tell.
 const LONGEST: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// What the attendant and those who call it share.
+/// What the attendant shares with the threads that call it.
 #[derive(Default)]
 pub(crate) struct Attendant {
     /// Whether an attendant runs. [atomic: Relaxed, hint; written by the attendant]

@@ -73,7 +73,7 @@ pub struct Journal {
     /// On a line of its own: handles read the fields around it. [journal leader]
     pub(crate) leaders: CachePadded<Mutex<Leaders>>,
     pub(crate) changed: Condvar,
-    /// For the leader of a commit, and for that of a flush of data, that all came whom it waits for.
+    /// Notified when all threads came that the leader of a commit, or that of a flush of data, waits for.
     pub(crate) commit_gathered: Condvar,
     pub(crate) flush_gathered: Condvar,
     pub(crate) attendant: Attendant,
@@ -118,7 +118,7 @@ pub(crate) enum LedJob {
     Flush,
 }
 
-/// The lead of a job; however it ends, those who wait go on. A panic aborts the journal first.
+/// The lead of a job; however it ends, the threads that wait go on. A panic aborts the journal first.
 pub(crate) struct Lead<'a> {
     pub(crate) journal: &'a Journal,
     pub(crate) job: LedJob,

@@ -32,7 +32,7 @@ const CLOSED: u64 = 1 << 63;
 const IDLE_LOOK: Duration = Duration::from_millis(1);
 /// Looks at the slots before the sealer lets other threads have its core.
 const LOOKS_BEFORE_YIELD: u32 = 64;
-/// Looks of one who begins at whether the next epoch is open, before it sleeps: some microseconds.
+/// How often a thread that begins looks whether the next epoch is open, before it sleeps: some microseconds.
 const LOOKS_BEFORE_SLEEP: u32 = 512;
 
 /// The running epoch and the handles in it.

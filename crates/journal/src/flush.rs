@@ -1,4 +1,4 @@
-//! Flushes of data that need no commit, shared by all who ask for one at the same time.
+//! Flushes of data that need no commit, shared by all threads that ask for one at the same time.
 //!
 //! One leads a flush, the rest wait for one that began after they asked; a leader gives those a moment who shared the
 //! last one ([`crate::gather`]).
@@ -13,7 +13,7 @@ use crate::commit::{Journal, Lead, LedJob};
 use crate::epoch::Epoch;
 use crate::gather::{Company, Served};
 
-/// Flushes of data: what those who ask for one share. Changed under the leaders' lock.
+/// Flushes of data: what the threads that ask for one share. Changed under the leaders' lock.
 #[derive(Default)]
 pub(crate) struct Flushes {
     begun: u64,

@@ -64,7 +64,7 @@ impl Company {
         self.asking = 0;
     }
 
-    /// It begins for all who asked.
+    /// The job begins, for all threads that asked.
     pub(crate) fn begin(&mut self) -> Served {
         Served {
             count: std::mem::take(&mut self.asking),

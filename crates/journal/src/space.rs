@@ -140,7 +140,7 @@ impl LogSpace {
     }
 
     /// What a thread's lease is filled up to: half of what the others leave, so that the first threads leave something
-    /// for those who come later. Looks at all lanes: once a refill.
+    /// for later ones. Looks at all lanes: once a refill.
     fn lease(&self) -> i64 {
         let mine = self.lanes.mine();
         let others = self.lanes.iter().filter(|lane| !std::ptr::eq(*lane, mine));
@@ -158,7 +158,7 @@ impl LogSpace {
             || (!self.pressed.get() && self.refill(want, self.lease(), statistics))
     }
 
-    /// As [`LogSpace::take`], for the one who presses.
+    /// Takes like [`LogSpace::take`], for the thread that presses.
     pub(crate) fn take_pressed(&self, blocks: u32, statistics: &JournalStatistics) -> bool {
         let want = i64::from(blocks);
         subtract(&self.lanes.mine().lease, want) || self.refill(want, 0, statistics)

@@ -53,7 +53,7 @@ pub(crate) struct CopyTables {
     /// [journal lists]
     lists: Mutex<Lists>,
     landed: Condvar,
-    /// The lists' own count once more, for those who only ask for it. [written under the lists]
+    /// The lists' own count once more, for readers that need nothing else. [written under the lists]
     image_bytes: CachePadded<Hint<u64>>,
 }
 

@@ -353,8 +353,8 @@ fn settle_region(shape: &mut Shape, options: &Options) -> Result<u64, Error> {
         false => REGION_SHARE,
     };
     if region > shape.blocks_per_group / share && !shape.has(Feature::META_BG) {
-        // As for a given size: descriptors would fill most of a group. Where an option forbids to spread them, they may
-        // fill as much of a group as they may there.
+        // As at a given size, descriptors would fill most of a group. If an option forbids to spread them, they may
+        // fill the same part of a group as there.
         if shape
             .spread_descriptors(options, FULL_OF_DESCRIPTORS)
             .is_err()

@@ -1,4 +1,4 @@
-//! How long a leader waits for company: for others to ask for what it is about to do for all who asked.
+//! How long a leader waits for company: for other threads to ask for what it is about to do for all that asked.
 //!
 //! Threads that the last flush or commit released often come back at once, and a thread that comes too late waits for
 //! a whole one more. An eighth of what that takes is little for the threads that are there, and enough for one that
@@ -13,8 +13,7 @@ const LONGEST: Duration = Duration::from_millis(2);
 /// What is too short to wait for: a switch to another thread takes as long.
 const SHORTEST: Duration = Duration::from_micros(10);
 
-/// How long a leader waits for others who are expected, if the last flush or commit took so long; `None` if it does
-/// not.
+/// How long a leader waits for expected threads, if the last flush or commit took `took`; `None` if it does not wait.
 #[must_use]
 pub fn patience(took: Duration) -> Option<Duration> {
     let patience = (took / PART).min(LONGEST);

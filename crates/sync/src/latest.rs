@@ -33,9 +33,9 @@ impl<const N: usize> Latest<N> {
         }
     }
 
-    /// Replaces the words. The caller holds the lock of those who do.
+    /// Replaces the words. The caller holds the owner's lock.
     pub fn replace(&self, words: &[u64; N]) {
-        // Relaxed: the owner's lock orders it among those who replace.
+        // Relaxed: the owner's lock orders it among replacements.
         let before = self.version.load(Ordering::Relaxed);
         // Relaxed: the fence below puts it before the words.
         self.version.store(before + 1, Ordering::Relaxed);
@@ -50,7 +50,7 @@ impl<const N: usize> Latest<N> {
         self.version.store(before + 2, Ordering::Release);
     }
 
-    /// One of the words. The caller holds the lock of those who replace them.
+    /// One of the words. The caller holds the owner's lock.
     #[must_use]
     pub fn word(&self, at: usize) -> u64 {
         // Relaxed: the owner's lock orders it.

@@ -80,7 +80,7 @@ impl<T> Queue<T> {
         Some(item)
     }
 
-    /// No item is accepted any more; those inside can still be taken. Wakes all who wait.
+    /// No item is accepted any more; those inside can still be taken. Wakes all waiting threads.
     pub fn close(&self) {
         self.state.lock().closed = true;
         self.not_empty.notify_all();

@@ -243,7 +243,7 @@ impl State {
         }
     }
 
-    /// Wakes those who wait with a time limit, at the earliest one.
+    /// Wakes the threads that wait with a time limit, at the earliest one.
     fn pass_time(&mut self) -> bool {
         let limits = self.tasks.iter().filter_map(|task| match task.status {
             Status::Waiting { until, .. } => until,
@@ -369,7 +369,7 @@ impl Me {
         goes_on
     }
 
-    /// Gives the baton to anyone who can go on, possibly to the caller once its time is up.
+    /// Gives the baton to any thread that can go on, possibly to the caller once its time is up.
     fn give_away(&self, state: &mut MutexGuard<'_, State>) {
         loop {
             if let Some(next) = state.another(self.number) {

@@ -111,7 +111,7 @@ pub(crate) fn append(
             Ok(written) => done += written,
             Err(error) if done == 0 => return Err(error),
             Err(Error::Io(_)) => {
-                // As in `write`.
+                // A part was written, so the call returns that; the next sync reports the error.
                 live.write_errors.add();
                 break;
             }

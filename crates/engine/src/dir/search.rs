@@ -71,7 +71,7 @@ fn look(volume: &OpenVolume, inode: LoadedInode, name: &[u8]) -> Result<Looked, 
 /// Bytes for which a directory counts as one block when names are kept.
 const BYTES_A_BLOCK: u64 = 4096;
 
-/// How often a lookup is tried before it waits for those who change the directory.
+/// How often a lookup is tried before it waits for a thread that changes the directory.
 pub(super) const TRIES: usize = 3;
 
 /// [`lookup`] in the directory with this number as it is now. Others may change it meanwhile: an answer other than

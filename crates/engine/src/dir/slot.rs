@@ -53,7 +53,7 @@ impl NameSlot<'_> {
         let Some(block) = shown.block(number)? else {
             return Ok(Neighbours::default());
         };
-        // As many as names of some length are.
+        // Room for the names of a block if they have some usual length.
         let mut numbers: Vec<Ino> = Vec::with_capacity(block.len() / 64);
         let mut names = 0;
         for entry in dirent::entries(&block, shown.form_of(number, &block)) {

@@ -398,7 +398,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// As many as the inode has names; a directory's, by what it holds.
+    /// The number of the inode's names; for a directory, counted from its contents.
     fn links_of(&self, now: &LoadedInode) -> u16 {
         let change = self.links.get(&now.ino()).copied().unwrap_or(0);
         let is_fresh = self.fresh.contains(&now.ino());

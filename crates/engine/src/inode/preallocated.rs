@@ -68,7 +68,8 @@ impl MountedFs {
         count + files.map(|ino| self.give_back_listed(ino)).sum::<u64>()
     }
 
-    /// As [`MountedFs::give_back_all`], for one who found no space: whether there may be some now.
+    /// Does what [`MountedFs::give_back_all`] does for a thread that found no space; returns whether there may be some
+    /// now.
     pub(crate) fn draw_back_kept(&self) -> bool {
         let runs = self.give_back_all();
         self.preallocations.discards.add(runs);

@@ -54,7 +54,8 @@ pub(crate) enum LookOutcome {
 struct Trimmed {
     /// Inodes that went.
     gone: usize,
-    /// Whether it did not look at all, for readers that were in the table since before, or for others who trim.
+    /// Whether it did not look at all inodes, because of readers that were in the table since before, or of other
+    /// trims.
     is_part: bool,
 }
 
@@ -72,7 +73,7 @@ pub(crate) struct InodesInMemory {
     lanes: Lanes<Lane>,
     /// How many are kept. [const]
     most: u64,
-    /// Written by trims only, and read by all who add.
+    /// Written by trims only, and read by all threads that add.
     next_trim: CachePadded<NextTrim>,
     /// Inodes that another thread had added in between.
     lost: Counter,
@@ -239,7 +240,7 @@ impl InodesInMemory {
             return None;
         }
         let kept = self.most / 16 * 15;
-        // As many as fit memory.
+        // At most the number that fits memory.
         Some(len.saturating_sub(kept) as usize)
     }
 

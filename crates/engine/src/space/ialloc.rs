@@ -115,8 +115,8 @@ pub(crate) struct Ialloc {
     windows: Windows,
 }
 
-/// Looks through all groups by one who has a share and finds nothing, and times that windows are drawn back for one
-/// who finds none: only others' takes and frees in between hide a number.
+/// How often a thread with a share looks through all groups although it finds nothing, and how often windows are drawn
+/// back for a thread that finds none: only the takes and frees of other threads in between can hide a number.
 const LOOKS: usize = 64;
 
 impl Ialloc {

@@ -18,7 +18,7 @@ use crate::token::LiveFs;
 const SET_GID: u16 = 0o2000;
 const BITS: u16 = 0o7;
 
-/// Whether entries are in their order and complete, and name whom they must.
+/// Whether entries are in their order and complete, and have a number if their kind needs one.
 fn is_valid(entries: &[AclEntry]) -> bool {
     // What stands at each place: the owner, users, the owning group, groups, the mask, everyone else.
     let rank = |tag: &AclTag| match tag {

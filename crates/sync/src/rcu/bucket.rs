@@ -247,7 +247,7 @@ impl<T> Array<T> {
         }
     }
 
-    /// Where a key belongs. Keys that follow one another are in buckets that do, so that those who work on different
+    /// The bucket of a key. Keys that follow one another are in buckets that do, so that threads that work on different
     /// ranges of keys meet in no bucket; ranges far apart are spread.
     pub(super) fn index(&self, key: u64) -> usize {
         let far = (key >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;

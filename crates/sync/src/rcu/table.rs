@@ -539,8 +539,8 @@ impl<T: Keyed> CountedTable<T> {
         }
     }
 
-    /// Moves some buckets of the current array into the next one, if there is one. Returns the array if all of its
-    /// buckets have moved now: it is to be kept for others who read it.
+    /// Moves some buckets of the current array into the next one, if the table grows. Returns the array if all of its
+    /// buckets have moved now: it is to be kept for its readers.
     fn move_some(&self, kept: Kept<'_>) -> Option<Box<Array<T>>> {
         let array = self.array(kept);
         let next = CountedTable::next(array, kept)?;
@@ -654,7 +654,7 @@ impl<T: Keyed> LockedBucket<'_, T> {
         self.bucket.version()
     }
 
-    /// As if an entry had been removed: what was read elsewhere before is old from now on.
+    /// Counts a removal: what was read elsewhere before is stale from now on.
     pub fn outdate(&mut self) {
         self.bucket.removed();
     }

@@ -41,7 +41,7 @@ impl FromStr for OnError {
 }
 
 impl OnError {
-    /// As the superblock says; what it does not say is Linux's default.
+    /// The superblock's setting; Linux's default if it has none.
     pub(crate) fn of(superblock: &Superblock) -> OnError {
         match superblock.errors() {
             2 => OnError::ReadOnly,

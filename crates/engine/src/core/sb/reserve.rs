@@ -40,7 +40,7 @@ pub(crate) struct Reserve {
     gid: u32,
     /// Callers that are not named may take root's reserve.
     is_root: bool,
-    /// The thread acts for someone who may not. [written and read by the lane's thread]
+    /// The thread acts for a user without the right to the reserve. [written and read by the lane's thread]
     bounded: Lanes<OwnThread<bool>>,
 }
 

@@ -64,7 +64,7 @@ pub(crate) enum Item {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Logged {
-    /// As in the inode table, without attributes.
+    /// The record of the inode table, without attributes.
     pub(crate) fields: Box<[u8]>,
     /// The batch in which the inode, made in this transaction, is logged first.
     pub(crate) born: Option<Batch>,

@@ -14,7 +14,7 @@ use crate::dir;
 impl Replay<'_> {
     /// Refuses records that no inode can have. New numbers are taken, and no inode is made.
     pub(super) fn check_records(&self) -> Result<(), Error> {
-        // As many blocks as a map can name.
+        // The most blocks that a map can name.
         let block_size = self.mounted.volume().geometry().block_size();
         let most = ((1 << 32) - 1) << block_size.bits();
         for (ino, said) in &self.everything.inodes {

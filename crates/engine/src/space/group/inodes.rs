@@ -288,7 +288,7 @@ impl InodeNumbers {
         self.space.refusals()
     }
 
-    /// Whether a commit would give a number to one who found none.
+    /// Whether a commit would free a number for a thread that found none.
     pub(crate) fn commit_helps(&self) -> bool {
         self.space.commit_helps(0)
     }

@@ -10,10 +10,10 @@
 //! | goal length, slow | any with a run as long | that run |
 //! | any | any with a free block, its lock waited for | the longest run, cut to what is wanted |
 //!
-//! For each, groups are looked at from the one behind the goal's to the last that may be taken from
-//! ([`super::Reach`]), then from the first to the goal's: so those who take move on to the right, away from groups in
-//! which others free. A group whose lock another has is passed
-//! by or waited for as `group_lock` says. Bitmaps are read before a group's lock is taken.
+//! For each, groups are looked at from the one after the goal's to the last that may be taken from ([`super::Reach`]),
+//! then from the first to the goal's: so threads that take move on to the right, away from groups in which others free.
+//! `group_lock` decides whether a group whose lock another thread has is skipped or waited for. Bitmaps are read before
+//! a group's lock is taken.
 
 use std::ops::Range;
 
@@ -24,7 +24,8 @@ use crate::blocks::OpenVolume;
 use crate::core::Error;
 use crate::space::group::{Bits, Criterion, GroupRun, Groups, ScanPurpose, order_holding};
 
-/// Searches by one who has a share and finds nothing: only others' takes and frees in between hide it.
+/// How often a thread with a share searches although it finds nothing: only the takes and frees of other threads in
+/// between can hide a block.
 const LOOKS: usize = 64;
 /// Orders by which a run may be shorter than wanted where that is quick.
 const TRIMMED_ORDERS: u32 = 3;

@@ -89,7 +89,7 @@ impl Doomed {
         }
     }
 
-    /// Leaves an inode to those who serve the queue; `false` if the caller must delete it itself.
+    /// Leaves an inode to the threads that serve the queue; `false` if the caller must delete it itself.
     pub(crate) fn push(&self, ino: Ino) -> bool {
         if !self.is_served() {
             return false;
@@ -111,7 +111,7 @@ impl Doomed {
         }
     }
 
-    /// Leaves an inode to those who serve the queue, or else to the next change.
+    /// Leaves an inode to the threads that serve the queue, or else to the next change.
     pub(crate) fn leave(&self, ino: Ino) {
         self.add(&mut self.waiting.lock(), ino);
     }

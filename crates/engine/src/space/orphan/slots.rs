@@ -147,7 +147,7 @@ pub(super) struct Table {
 
 /// What is known of a range.
 struct Range {
-    /// Free slots, less those who took one and still look for it. [atomic: Release, Acquire]
+    /// Free slots, less those of threads that took one and still search for it. [atomic: Release, Acquire]
     free: AtomicU32,
     /// Added to the line where a thread begins its search, counted from the range's first line: a search begins where a
     /// slot was found last, and need not pass all lines that are full. [atomic: Relaxed, hint]
@@ -401,7 +401,7 @@ mod tests {
             },
             &[(0, Ino(50))],
         );
-        // As if others were faster each time: a free one is promised, and none is met.
+        // As if other threads were faster each time: a free slot is promised, and none is found.
         table.put_back(0);
         let mut met = Met::default();
         for look in 1..4 {

@@ -73,7 +73,7 @@ pub(super) struct Leader {
     doubt: Doubt,
 }
 
-/// While a leader is at work: should it panic, the log is given up, and those who wait for it go on.
+/// While a leader works: if it panics, the log is given up, and the threads that wait for it go on.
 struct AtWork<'a>(&'a FsyncLog);
 
 impl Drop for AtWork<'_> {
@@ -225,7 +225,7 @@ impl FsyncLog {
         self.members.get() < expected
     }
 
-    /// Gives those who are expected a moment to come; whether anybody did. With nothing held.
+    /// Gives the expected members a moment to come; returns whether any did. With nothing held.
     fn wait_for_members(&self, expected: u64, patience: Duration) -> bool {
         let begin = clock::now();
         let mut gathering = self.gathering.lock();

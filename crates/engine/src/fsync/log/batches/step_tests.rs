@@ -1,5 +1,5 @@
-//! What a leader's flushes make durable, and for whom: data before the blocks that show them, each promise kept, and no
-//! more flushes than it takes.
+//! What a leader's flushes make durable, and for which callers: data before the blocks that show them, each promise
+//! kept, and no more flushes than it takes.
 
 use ondisk::fast_commit::{FcRecord, records};
 use ondisk::inode::Inode;

@@ -145,7 +145,7 @@ mod schedules {
             }
         }
 
-        /// As one who finds no space does; whether there may be some now.
+        /// Does what a thread does that finds no space; returns whether there may be some now.
         fn draw_back(&self) -> bool {
             let mut runs = self.kept.take_runs();
             for ino in self.kept.take_listed() {
