@@ -129,6 +129,19 @@ structures! {
     CopyIn[56] {
         from_handle: u64, from_offset: u64, to_node: u64, to_handle: u64, to_offset: u64, len: u64, flags: u64,
     }
+    /// `fuse_statx_in`.
+    StatxIn[24] { get_flags: u32, reserved: u32, handle: u64, flags: u32, mask: u32 }
+    /// `fuse_sx_time`.
+    StatxTime[16] { seconds: i64, nanoseconds: u32, reserved: i32 }
+    /// `fuse_statx`.
+    Statx[256] {
+        mask: u32, block_size: u32, attributes: u64, nlink: u32, uid: u32, gid: u32, mode: u16, spare: u16,
+        ino: u64, size: u64, blocks: u64, attributes_mask: u64,
+        atime: StatxTime, btime: StatxTime, ctime: StatxTime, mtime: StatxTime,
+        rdev_major: u32, rdev_minor: u32, dev_major: u32, dev_minor: u32, spares: [u64; 14],
+    }
+    /// `fuse_statx_out`.
+    StatxOut[288] { valid: u64, valid_nsec: u32, flags: u32, spare: [u64; 2], stat: Statx }
     /// `fuse_dirent` before its name.
     DirEntry[24] { ino: u64, offset: u64, name_len: u32, kind: u32 }
     /// `fuse_notify_inval_inode_out`.
@@ -197,11 +210,12 @@ pub(crate) mod opcode {
     pub(crate) const COPY_FILE_RANGE: u32 = 47;
     pub(crate) const SYNCFS: u32 = 50;
     pub(crate) const TMPFILE: u32 = 51;
+    pub(crate) const STATX: u32 = 52;
 
     /// One more than the greatest.
-    pub(crate) const END: usize = 52;
+    pub(crate) const END: usize = 53;
     /// All of them, with what counters call them.
-    pub(crate) const ALL: [(u32, &str); 38] = [
+    pub(crate) const ALL: [(u32, &str); 39] = [
         (LOOKUP, "lookup"),
         (FORGET, "forget"),
         (GETATTR, "getattr"),
@@ -240,6 +254,7 @@ pub(crate) mod opcode {
         (COPY_FILE_RANGE, "copy_file_range"),
         (SYNCFS, "syncfs"),
         (TMPFILE, "tmpfile"),
+        (STATX, "statx"),
     ];
 }
 
@@ -262,6 +277,16 @@ pub(crate) mod init {
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const EXTENDED: u64 = 1 << 30;
     pub(crate) const OVER_IO_URING: u64 = 1 << 41;
+}
+
+/// Bits of statx(2).
+pub(crate) mod statx {
+    /// What stat(2) has.
+    pub(crate) const BASIC: u32 = 0x7ff;
+    pub(crate) const BTIME: u32 = 0x800;
+    /// The inode's flags that [`super::Statx::attributes`] has under the same bits: compressed, immutable, append-only,
+    /// not dumped, encrypted; and verity.
+    pub(crate) const OF_FLAGS: u64 = 0x10_0874;
 }
 
 /// Bits of [`SetAttrIn::valid`].

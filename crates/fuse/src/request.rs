@@ -42,6 +42,7 @@ pub(crate) enum FuseOperation<'a> {
     BatchForget(Forgotten<'a>),
     Lookup(&'a [u8]),
     GetAttr,
+    Statx,
     SetAttr(abi::SetAttrIn),
     ReadLink,
     Symlink {
@@ -234,6 +235,11 @@ fn operation(opcode: u32, mut rest: Arguments<'_>) -> Option<FuseOperation<'_>> 
             Op::BatchForget(Forgotten(rest.bytes(count.checked_mul(entry)?)?))
         }
         opcode::GETATTR => Op::GetAttr,
+        opcode::STATX => {
+            // Whatever is asked for, all is answered.
+            let _asked: abi::StatxIn = rest.take()?;
+            Op::Statx
+        }
         opcode::SETATTR => Op::SetAttr(rest.take()?),
         opcode::READLINK => Op::ReadLink,
         opcode::SYMLINK => Op::Symlink {
@@ -377,6 +383,7 @@ mod tests {
             ),
             request(opcode::BATCH_FORGET, &[1, 0, 0, 0, 0, 0, 0, 0].repeat(3)),
             request(opcode::SETATTR, &[0; size_of::<abi::SetAttrIn>()]),
+            request(opcode::STATX, &[0; size_of::<abi::StatxIn>()]),
         ];
         for whole in whole {
             assert!(parse(&whole).is_ok());

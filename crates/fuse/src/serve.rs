@@ -25,7 +25,7 @@ use crate::request::{FuseOperation, Request, ino};
 use crate::waiters::Waiters;
 use convert::{
     attr_out, entry_of_listed, entry_of_nothing, entry_out, keeps_atime, opening, set_attributes,
-    type_bits,
+    statx_out, type_bits,
 };
 
 /// Bytes of one read or write at most.
@@ -233,6 +233,7 @@ impl Server {
             Op::Fallocate(what) => self.fallocate(asked, &what),
             Op::Copy(what) => self.copy(asked, what),
             Op::GetAttr => asked.get_attr(),
+            Op::Statx => asked.statx(),
             Op::SetAttr(change) => asked.set_attr(&change),
             Op::Open(_) if operations.opens_unasked(false) => asked.reply.error(Errno::NOSYS),
             Op::Open(how) => asked.open(how.flags),
@@ -343,6 +344,13 @@ impl Asked<'_> {
     fn get_attr(self) {
         let answer = ino(self.node).and_then(|ino| self.operations.attributes(ino));
         reply_attr(answer, self.reply);
+    }
+
+    fn statx(self) {
+        match ino(self.node).and_then(|ino| self.operations.attributes(ino)) {
+            Ok(metadata) => self.reply.structure(&statx_out(&metadata)),
+            Err(error) => self.reply.error(error),
+        }
     }
 
     fn set_attr(self, change: &abi::SetAttrIn) {

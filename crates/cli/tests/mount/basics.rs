@@ -428,3 +428,48 @@ fn option_check_repairs_before_the_mount_and_refuses_what_needs_a_decision() {
         assert!(fs::read(&image).unwrap() == before, "{options}");
     }
 }
+
+/// Linux shows it where the inode has room for it.
+#[test]
+fn the_time_of_birth_is_what_the_kernel_shows_of_the_image() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (inode, has_birth) in [("256", true), ("128", false)] {
+        let image = image(folder.path(), &format!("{inode}.img"), SIZE, &["-I", inode]);
+        let births = |root: &Path| {
+            ["", "d", "d/f", "link"].map(|name| {
+                let metadata = fs::symlink_metadata(root.join(name)).unwrap();
+                (
+                    metadata.created().ok(),
+                    metadata.size(),
+                    metadata.mode(),
+                    metadata.ctime_nsec(),
+                )
+            })
+        };
+        let served = Served::start(&image, "");
+        let root = served.path();
+        fs::create_dir(root.join("d")).unwrap();
+        fs::write(root.join("d/f"), "some").unwrap();
+        std::os::unix::fs::symlink("d", root.join("link")).unwrap();
+        let path = root.join("d/f");
+        let before = births(root);
+        // The kernel keeps it; what else it knows must stay right beside it.
+        fs::write(&path, "some more").unwrap();
+        let ours = births(root);
+        assert_eq!(ours[2].0, before[2].0);
+        assert_eq!(ours[2].0.is_some(), has_birth);
+        let said = testkit::run("stat", &["-c", "%W", path.to_str().unwrap()]);
+        let said: u64 = String::from_utf8(said.stdout)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
+        assert_eq!(said > 0, has_birth);
+        served.unmount();
+        let kernel = KernelMount::read_only(&image).unwrap();
+        assert_eq!(births(&kernel.path()), ours);
+    }
+}

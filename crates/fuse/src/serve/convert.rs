@@ -4,7 +4,7 @@ use lanefs::{FileType, Flags, Ino, Metadata, SetAttributes, SetTime, Timestamp};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::abi::{self, valid};
+use crate::abi::{self, statx, valid};
 use crate::operations::{Answer, Caller, Named, New, Opening};
 use crate::request::{ino, node};
 
@@ -65,6 +65,43 @@ pub(super) fn attr_out(metadata: &Metadata) -> abi::AttrOut {
         valid: KEPT,
         attr: attr(metadata),
         ..abi::AttrOut::default()
+    }
+}
+
+/// The answer to a statx. Linux 6.18 takes the time of birth from it, and what stat(2) has; not the attributes.
+pub(super) fn statx_out(metadata: &Metadata) -> abi::StatxOut {
+    let time = |time: Timestamp| abi::StatxTime {
+        seconds: time.seconds,
+        nanoseconds: time.nanoseconds.min(NANOSECONDS_MAX),
+        reserved: 0,
+    };
+    let has_birth = match metadata.crtime {
+        Some(_) => statx::BTIME,
+        None => 0,
+    };
+    abi::StatxOut {
+        valid: KEPT,
+        stat: abi::Statx {
+            mask: statx::BASIC | has_birth,
+            block_size: BLOCK_SIZE,
+            attributes: u64::from(metadata.flags.0) & statx::OF_FLAGS,
+            nlink: metadata.nlink,
+            uid: metadata.uid,
+            gid: metadata.gid,
+            mode: metadata.file_type.mode_bits() | metadata.mode & 0o7777,
+            ino: metadata.ino.0.into(),
+            size: metadata.size,
+            blocks: metadata.blocks,
+            attributes_mask: statx::OF_FLAGS,
+            atime: time(metadata.atime),
+            btime: metadata.crtime.map(time).unwrap_or_default(),
+            ctime: time(metadata.ctime),
+            mtime: time(metadata.mtime),
+            rdev_major: metadata.rdev.0,
+            rdev_minor: metadata.rdev.1,
+            ..abi::Statx::default()
+        },
+        ..abi::StatxOut::default()
     }
 }
 
