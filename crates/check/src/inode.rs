@@ -284,7 +284,7 @@ fn type_flags(volume: &Volume<'_>, ino: Ino, inode: &Inode) {
     }
 }
 
-/// Whether times of this file system are large enough to be told from the numbers of inodes.
+/// Whether times of this file system are large enough to be distinguished from the numbers of inodes.
 fn has_clock(volume: &Volume<'_>) -> bool {
     let is_late = |time: u64| time == 0 || time >= u64::from(volume.geometry.inodes_count());
     is_late(volume.sb.mount_time()) && is_late(volume.sb.mkfs_time())

@@ -222,7 +222,7 @@ pub fn is_old_value(
         && holder.generation() == inode.generation()
 }
 
-/// The length of the attribute that continues inline data, if the slot has it.
+/// The length of the attribute that continues inline data, if the slot has that attribute.
 pub fn inline_len(slot: &[u8]) -> Option<usize> {
     let area = ondisk::inode::attribute_area(slot)?;
     let entries = xattr::entries(ListPlace::Inode(area)).ok()?;

@@ -1,4 +1,4 @@
-//! Why a command failed: what, where, and what to do next; and the exit status that says so to scripts.
+//! Why a command failed: what, where, and what to do next; and the exit status that reports it to scripts.
 
 use std::fmt::Display;
 use std::io;
@@ -102,7 +102,7 @@ impl Failure {
         Failure::new(format!("writing to standard output failed: {error}"))
     }
 
-    /// What failed, as one sentence; empty when everything was told already.
+    /// What failed, as one sentence; empty if everything was reported already.
     pub fn text(&self) -> String {
         self.message.clone().unwrap_or_default()
     }

@@ -41,8 +41,8 @@ pub fn open(context: &Context, path: &Path, options: &FsArgs) -> Result<RawImage
     ))
 }
 
-/// The same image with its journal replayed in memory, when there is something to replay and the options don't say
-/// otherwise. When the replay fails, the user is told why, and what is on disk has to do.
+/// The same image with its journal replayed in memory, if there is something to replay and the options don't forbid it.
+/// If the replay fails, the user gets the reason, and the state on disk is used.
 pub fn replayed(
     raw: &RawImage,
     context: &Context,

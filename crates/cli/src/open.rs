@@ -82,7 +82,7 @@ fn remember(context: &Context, path: &Path, location: Location) {
     });
 }
 
-/// Opens a file or device, and says where on it the file system is said to be.
+/// Opens a file or device, and returns where on it the options place the file system.
 fn open_at(
     context: &Context,
     path: &Path,
@@ -177,8 +177,9 @@ fn not_to_be_had(path: &Path, error: Error) -> Failure {
     }
 }
 
-/// Opens the file system in an image that nobody else uses or changes, to mount it. Where it can be written to, gives
-/// what is to be released when it is mounted: not where `read_only` says so, nor where the image may only be read.
+/// Opens the file system in an image that no other process uses or changes, to mount it. An image that can be written
+/// to also returns what is to be released when it is mounted: not with `read_only`, and not if the image may only be
+/// read.
 pub fn open_to_mount(
     context: &Context,
     path: &Path,
@@ -293,7 +294,7 @@ pub fn cannot_open(path: &Path, error: &DeviceError) -> Failure {
     }
 }
 
-/// What gives someone who may not read a file or device the right to.
+/// How a user who may not read a file or device gets the right to.
 fn how_to_read(path: &Path) -> String {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let Ok(metadata) = std::fs::metadata(path) else {
@@ -388,7 +389,7 @@ fn explain(
     }
 }
 
-/// What `lanefs mkfs` is to be told so that it writes to this place only.
+/// The arguments with which `lanefs mkfs` writes to this place only.
 fn make_at(path: &Path, device: &Arc<dyn BlockDevice>, location: Location) -> String {
     let (start, len) = match location {
         Location::Whole => return path.display().to_string(),

@@ -18,7 +18,7 @@ const PRETENDERS: [&[u8]; 2] = [b"libfakeroot", b"libpseudo"];
 /// any other preloaded library is not seen is a warning.
 ///
 /// # Errors
-/// The failure that says so.
+/// The failure with this explanation.
 pub fn refuse_if_static(context: &Context, otherwise: &str) -> Result<(), Failure> {
     let preload = std::env::var_os("LD_PRELOAD");
     let key = std::env::var_os("FAKEROOTKEY");

@@ -391,7 +391,7 @@ fn an_index_that_makes_no_sense_is_passed_over_as_in_the_kernel() {
             Err(Error::NotFound)
         ));
     }
-    // A leaf beyond the end is an error that says so.
+    // A leaf beyond the end is an error of its own.
     let mut broken = bytes;
     let at = usize::try_from(root_at).expect("small") + 36;
     for entry in 0..100 {

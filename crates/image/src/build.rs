@@ -1,7 +1,7 @@
 //! A whole build: scan, plan, copy, metadata, rename.
 //!
-//! Sources that can be read twice are scanned and planned before the image's file exists, so what does not fit or can't
-//! be read is said before anything is written.
+//! Sources that can be read twice are scanned and planned before the image's file exists, so an error about what does
+//! not fit or can't be read is reported before anything is written.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! Decides where everything of a tree goes, and how large the image must be, before a byte is written.
 //!
-//! The walk over the tree ([`place`]) runs once over endless space, which tells what is needed; the smallest layout
-//! that has it is searched; then the walk runs over that layout's free space. Only the maps of fragmented files can
-//! need more there than in endless space: then the layout grows by what was missing, and the walk runs again.
+//! The walk over the tree ([`place`]) runs once over endless space, which gives the space that is needed; the smallest
+//! layout with that space is searched; then the walk runs over that layout's free space. Only the maps of fragmented
+//! files can need more there than in endless space: then the layout grows by what was missing, and the walk runs again.
 //! Everything is a pure function of tree and options, the same on every host.
 
 pub(crate) mod directories;
@@ -56,7 +56,7 @@ pub(crate) struct ImagePlan {
     pub placement: Placement,
     /// By node: blocks of a directory; 0 for other nodes.
     pub directory_blocks: Vec<u32>,
-    /// The root's owner, where `-E root_owner` says so.
+    /// The root's owner, as given by `-E root_owner`.
     pub root_owner: Option<(u32, u32)>,
 }
 

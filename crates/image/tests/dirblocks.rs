@@ -14,7 +14,7 @@ use ondisk::dirhash::HashVersion;
 use ondisk::htree;
 use ondisk::{BlockSize, FileType, Generation, Ino};
 
-/// What mke2fs is told, and the shape that this makes.
+/// The arguments of mke2fs, and the format that they make.
 struct Case {
     mke2fs: &'static [&'static str],
     shape: DirectoryFormat,

@@ -13,7 +13,7 @@ use crate::names::NameInParent;
 use crate::reach::{HeldInode, TRIES};
 use crate::{Error, Fs};
 
-/// A new file's owner and permissions where nothing else is said: root's, 0644.
+/// A new file's owner and permissions by default: root's, 0644.
 pub(crate) const FILE: NewInode = NewInode {
     mode: 0o644,
     uid: 0,
@@ -165,7 +165,7 @@ impl Fs {
         })
     }
 
-    /// The file that has a name, held; `None` if nothing has it. Anything except a regular file is an error.
+    /// The file that has a name, held; `None` if the name does not exist. Anything except a regular file is an error.
     fn replaceable(
         &self,
         place: &NameInParent<'_>,

@@ -150,7 +150,7 @@ impl Fs {
     /// Whether a path leads to something.
     ///
     /// # Errors
-    /// When that can't be told, since the image is broken or its device fails.
+    /// If that is not known, because the image is broken or its device fails.
     pub fn try_exists(&self, path: impl AsRef<Path>) -> Result<bool, Error> {
         match self.find(path.as_ref(), true) {
             Ok(_) => Ok(true),

@@ -9,7 +9,7 @@ use engine::{FileType, Ino, NewInode, RenameFlag};
 use crate::reach::{HeldInode, TRIES};
 use crate::{Error, Fs};
 
-/// A new directory's owner and permissions where nothing else is said: root's, 0755.
+/// A new directory's owner and permissions by default: root's, 0755.
 const DIRECTORY: NewInode = NewInode {
     mode: 0o755,
     uid: 0,
@@ -232,7 +232,7 @@ impl Fs {
         self.named(path, link(held.ino(), &place))
     }
 
-    /// Gives an inode a name, and takes the name from what else has it.
+    /// Gives an inode a name, and takes the name from the file that has it.
     fn install_over(&self, ino: Ino, place: &NameInParent<'_>) -> Result<(), engine::Error> {
         for _ in 0..TRIES {
             let replaced = match self.engine.lookup(place.parent, &place.name) {

@@ -1,7 +1,7 @@
 //! Whether what is to be copied into an image can fit, asked before anything is written.
 //!
-//! Only data are counted, and inodes: what is refused here can't fit, and what passes may still lack a few blocks for
-//! directories and maps. The tree may change meanwhile; the copy itself says so then.
+//! Only data and inodes are counted: what is refused here can't fit, and what passes may still lack a few blocks for
+//! directories and maps. The tree may change meanwhile; the copy itself reports that.
 
 use std::collections::HashSet;
 use std::fs::{self, File};

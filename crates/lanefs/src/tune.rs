@@ -1,4 +1,5 @@
-//! What of a file system can be changed in its superblock while nobody has it open, as tune2fs does: by name, as text.
+//! What can be changed in a file system's superblock while the file system is not open, as by tune2fs: by name, as
+//! text.
 //!
 //! All changes that are asked for together are one write of the superblock, behind the journal's replay; a crash leaves
 //! all of them or none. The journal's area for fast commits is made before it, and taken away after it.
@@ -272,8 +273,8 @@ pub fn tunable(name: &str) -> Result<&'static Tunable, TuneError> {
     }
 }
 
-/// Changes what is named to the values given, all at once, in a file system that nobody has open. `clock` says when
-/// that was.
+/// Sets the named fields to the values given, all at once, in a file system that is not open. `clock` gives the time of
+/// the change.
 ///
 /// # Errors
 /// What can't be changed, by name: then nothing is; what can't be written to.

@@ -228,7 +228,7 @@ fn a_name_that_is_replaced_leads_somewhere_at_every_moment() {
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                // Relaxed: nothing else is told by it.
+                // Relaxed: a flag to end the test.
                 while !is_done.load(Ordering::Relaxed) {
                     assert_eq!(fs.metadata("/d/name").unwrap().size, 4);
                     assert_eq!(fs.read("/d/name").unwrap(), b"same");
@@ -274,7 +274,7 @@ fn a_change_by_path_hits_what_the_path_leads_to() {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Relaxed: nothing else is told by it.
+            // Relaxed: a flag to end the test.
             while !is_done.load(Ordering::Relaxed) {
                 let _ = fs.set_permissions("/public", 0o777);
             }
@@ -345,7 +345,7 @@ fn dropping_a_file_waits_for_nothing_and_the_next_change_deletes_it() {
     let free = || fs.statfs().unwrap().free;
     let before = free();
     let mut open = Vec::new();
-    // More than the queue of those who serve it takes.
+    // More than the queue of the deleting threads takes.
     for number in 0..1100 {
         let name = number.to_string();
         let mut made = OpenOptions::new();

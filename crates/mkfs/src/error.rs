@@ -34,7 +34,7 @@ pub enum Error {
         option: String,
         /// What is wrong with it, and what would do.
         reason: String,
-        /// Which sizes can have it.
+        /// Which sizes are possible with it.
         instead: OtherSize,
     },
     /// What was asked for does not fit in the size given.

@@ -169,7 +169,7 @@ impl Layout {
                 set |= flags::INODE_ZEROED;
             }
         }
-        // The last group may end within a byte or a cluster: its bitmap is always there, as mke2fs has it.
+        // The last group may end within a byte or a cluster: its bitmap always exists, as mke2fs writes it.
         let is_last = group.0 + 1 == self.geometry.groups();
         let own = || Placer::own_clusters(&self.geometry, &self.shape, group, place);
         if checksums && !is_last && inodes.inodes == 0 && u64::from(used) == own() {

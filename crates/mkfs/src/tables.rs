@@ -41,7 +41,7 @@ impl UsageType {
         ("largefile4", UsageType::LargeFile4),
     ];
 
-    /// Bytes an inode, where the profile says so.
+    /// Bytes an inode, if the profile sets them.
     pub(crate) fn inode_ratio(self) -> Option<u64> {
         match self {
             UsageType::Default => None,
@@ -54,7 +54,7 @@ impl UsageType {
         }
     }
 
-    /// The block size, where the profile says so.
+    /// The block size, if the profile sets it.
     pub(crate) fn block_size(self) -> Option<BlockSize> {
         match self {
             UsageType::Floppy | UsageType::Small => Some(BlockSize::K1),
@@ -63,13 +63,13 @@ impl UsageType {
     }
 }
 
-/// Bytes an inode under these profiles, the last one that says so deciding.
+/// Bytes an inode under these profiles; the last one that sets them decides.
 pub(crate) fn inode_ratio(usage: &[UsageType]) -> u64 {
     let chosen = usage.iter().rev().find_map(|usage| usage.inode_ratio());
     chosen.unwrap_or(16384)
 }
 
-/// The block size under these profiles, the last one that says so deciding.
+/// The block size under these profiles; the last one that sets it decides.
 pub(crate) fn block_size(usage: &[UsageType]) -> BlockSize {
     let chosen = usage.iter().rev().find_map(|usage| usage.block_size());
     chosen.unwrap_or(BlockSize::K4)

@@ -95,8 +95,8 @@ pub struct NameHash {
 }
 
 impl NameHash {
-    /// The largest even word stands for "past the last entry" in the kernel's directory cursor, so no name
-    /// may have it.
+    /// The largest even word stands for "past the last entry" in the kernel's directory cursor, so no name may have
+    /// this hash.
     const PAST_THE_END: u32 = 0xFFFF_FFFE;
 
     fn new(major: u32, minor: u32) -> NameHash {

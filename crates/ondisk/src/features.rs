@@ -79,7 +79,7 @@ features! {
     EXTENT = Incompat 0x40 "extent";
     /// Block numbers have 64 bits, group descriptors 64 bytes or more.
     BIT64 = Incompat 0x80 "64bit";
-    /// A block tells whether another host has it mounted.
+    /// A block records whether another host has the file system mounted.
     MMP = Incompat 0x100 "mmp";
     /// Bitmaps and inode tables need not lie in their group.
     FLEX_BG = Incompat 0x200 "flex_bg";

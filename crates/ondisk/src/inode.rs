@@ -117,7 +117,7 @@ impl Inode {
     pub fn parse(slot: &[u8]) -> Result<Inode, Corrupt> {
         let extra = extra_size_of(slot).ok_or_else(|| Corrupt::at(Site::InodeExtraSize))?;
         let mut bytes = [0; KNOWN_SIZE];
-        // The first word beyond the base is the extra size itself; an inode that says 0 still has it.
+        // The first word beyond the base is the extra size itself; an inode with extra size 0 still has it.
         let known = (BASE_SIZE + extra.min(usize::from(EXTRA_SIZE))).min(slot.len());
         bytes[..known].copy_from_slice(&slot[..known]);
         Ok(Inode::read_from_bytes(&bytes).unwrap_or_else(|_| unreachable!()))

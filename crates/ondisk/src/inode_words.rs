@@ -223,7 +223,7 @@ const NANOSECONDS: u32 = 1_000_000_000;
 pub struct Timestamp {
     /// Seconds since 1970 began, in UTC.
     pub seconds: i64,
-    /// Nanoseconds, 0 to 999,999,999 (larger only if the disk says so).
+    /// Nanoseconds, 0 to 999,999,999 (larger only if the disk has a larger number).
     pub nanoseconds: u32,
 }
 

@@ -9,7 +9,7 @@ use crate::site::{Corrupt, Site};
 
 /// "MMP" in ASCII.
 pub const MAGIC: u32 = 0x004D_4D50;
-/// The sequence of a file system that nobody has mounted.
+/// The sequence of a file system that is not mounted.
 const SEQUENCE_CLEAN: u32 = 0xFF4D_4D50;
 /// The sequence while e2fsck works on the file system.
 const SEQUENCE_FSCK: u32 = 0xE24D_4D50;
@@ -19,11 +19,11 @@ pub const SEQUENCE_MAX: u32 = 0xE24D_4D4F;
 /// What the sequence says about the use of the file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MmpUse {
-    /// Nobody has it.
+    /// The file system is not mounted.
     Clean,
     /// A check works on it, or was interrupted.
     Check,
-    /// Somebody has it mounted, or had when the host died: only waiting for a change can tell.
+    /// A host has it mounted, or had when it died: only waiting for a change can tell.
     Mounted(u32),
     /// A number that nobody writes.
     Unknown(u32),

@@ -98,7 +98,7 @@ impl BlockSize {
     /// 64 KiB.
     pub const K64: BlockSize = BlockSize(16);
 
-    /// The block size of this number of bytes, if ext4 has it.
+    /// The block size of this number of bytes, if ext4 supports it.
     #[must_use]
     pub fn from_bytes(bytes: u64) -> Option<BlockSize> {
         (0..=6)
@@ -106,7 +106,7 @@ impl BlockSize {
             .find(|size| size.bytes_u64() == bytes)
     }
 
-    /// The block size of `1024 << log` bytes, if ext4 has it (`s_log_block_size`).
+    /// The block size of `1024 << log` bytes, if ext4 supports it (`s_log_block_size`).
     #[must_use]
     pub fn from_log(log: u32) -> Option<BlockSize> {
         u8::try_from(log)

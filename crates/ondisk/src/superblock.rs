@@ -154,7 +154,7 @@ pub mod flags {
 pub mod mount_options {
     /// New files are their directory's group's.
     pub const BSD_GROUPS: u32 = 2;
-    /// The device is told which blocks are free.
+    /// Free blocks are discarded on the device.
     pub const DISCARD: u32 = 0x400;
 }
 

@@ -18,7 +18,7 @@ use crate::target::{Counters, MountedTarget, Remount, Target};
 
 /// Bytes of names asked for at once.
 const NAMES: usize = 32 << 10;
-/// What libfuse calls a file that was removed while its server had it open; some stay when it is closed.
+/// The name that libfuse gives a file that was removed while its server had it open; some stay when it is closed.
 const HIDDEN: &str = ".fuse_hidden";
 /// How often a directory that is not empty except such files is removed once more, and how long after the last time.
 const HIDDEN_TRIES: u32 = 100;
@@ -68,7 +68,7 @@ impl HostDirectory {
     }
 }
 
-/// Whether a name that was listed with this type is a directory's; not every file system says so in the list.
+/// Whether a name that was listed with this type is a directory's; not every file system gives the type in the list.
 fn is_directory(dir: &OwnedFd, name: &CStr, listed: FileType) -> Result<bool, Errno> {
     match listed {
         FileType::Unknown => {

@@ -1,4 +1,4 @@
-//! A device whose flushes take as long as is said: what a disk's cache costs, on a device in memory.
+//! A device whose flushes take a given time: what a disk's cache costs, on a device in memory.
 //!
 //! Flushes take their time side by side, as those of a queue with room do. No lock; a crash leaves what the device
 //! below has.

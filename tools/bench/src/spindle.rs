@@ -86,7 +86,7 @@ impl Spindle {
         }
     }
 
-    /// Counts by these regions from now on; before it was told, all is "other".
+    /// Counts by these regions from now on; before this call all requests count as "other".
     pub(crate) fn set_regions(&self, regions: Regions) {
         // Told once; a second time changes nothing.
         let _ = self.regions.set(regions);

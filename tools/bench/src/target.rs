@@ -79,7 +79,7 @@ pub trait Target: Sync {
     /// What the file system says.
     fn unlink(&self, parent: &Self::Dir, name: &str) -> Result<(), Error>;
 
-    /// Gives a file of a directory another name there, which nobody has.
+    /// Gives a file of a directory another name there, which must not exist.
     ///
     /// # Errors
     /// What the file system says.
@@ -145,7 +145,7 @@ pub trait Target: Sync {
     /// What the file system says.
     fn settle(&self) -> Result<(), Error>;
 
-    /// What was counted so far; empty where nothing is told.
+    /// What was counted so far; empty if the target reports nothing.
     fn counters(&self) -> Counters {
         Counters::new()
     }

@@ -23,7 +23,7 @@ const FADDR: usize = 0x70;
 const DIR_ACL: usize = 0x6C;
 const ACL_HIGH: usize = 0x76;
 const BLOCKS_HIGH: usize = 0x74;
-/// Time words: the low half, the high half, and the extra size from which on the inode has it.
+/// Time words: the low half, the high half, and the extra size from which on the inode has the high half.
 const TIMES: [(usize, usize, u16); 4] = [
     (0x0C, 0x84, 8),
     (0x10, 0x88, 12),

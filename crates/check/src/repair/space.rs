@@ -74,8 +74,8 @@ impl ClaimedClusters {
         }
     }
 
-    /// Takes in a group's bitmap as the disk has it, for a file system whose inodes could not all be read. Without a
-    /// bitmap nothing of the group is free.
+    /// Takes in a group's bitmap from the disk, for a file system whose inodes could not all be read. Without a bitmap
+    /// nothing of the group is free.
     pub fn add_bitmap(&mut self, group: Group, bitmap: Option<&[u8]>) {
         let taken = &mut self.taken[group.0 as usize];
         let bytes = self.geometry.clusters_per_group().div_ceil(8) as usize;

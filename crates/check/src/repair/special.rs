@@ -145,8 +145,8 @@ fn empty_orphan_file(edit: &mut Edit<'_, '_>, ino: Ino) -> Option<()> {
     Some(())
 }
 
-/// Gives the file system a journal: the inode as its copy in the superblock has it, else a new one. Without space for
-/// one the feature goes.
+/// Gives the file system a journal: the inode from its copy in the superblock, or else a new one. Without space for one
+/// the feature is removed.
 fn journal_inode(edit: &mut Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)]) {
     if edit.slot(Ino::JOURNAL).is_none() {
         // The device can't read it: it may be right.

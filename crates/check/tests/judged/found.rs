@@ -16,7 +16,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// None, with a line that says so, where the programs are missing.
+    /// `None`, with a line that reports it, if the programs are missing.
     pub fn new(options: &str, size: &str, fill: impl Fn(PathBuf)) -> Option<Made> {
         if !testkit::have("mke2fs") || !testkit::have("debugfs") {
             testkit::skip("mke2fs or debugfs is missing");

@@ -1,6 +1,6 @@
 //! `lanefs check`: whether a file system is sound, what is wrong with it, and (`-p`, `-y`) its repair. Exit status as
-//! fsck(8) has it: 0 clean, 1 repaired, 4 errors left, 8 no verdict, or one on an image that changes meanwhile, 16
-//! usage, 32 interrupted, or'ed.
+//! of fsck(8): 0 clean, 1 repaired, 4 errors left, 8 no verdict, or one on an image that changes meanwhile, 16 usage,
+//! 32 interrupted, or'ed.
 
 use std::io::Write;
 use std::os::fd::RawFd;

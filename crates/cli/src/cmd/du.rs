@@ -98,7 +98,7 @@ impl Args {
 impl Usage<'_> {
     fn size(&self, metadata: &Metadata) -> u64 {
         if self.args.apparent_size || self.args.bytes {
-            // As du has it: only what has contents has a length.
+            // As in du, only a file with contents has a length.
             match metadata.file_type {
                 FileType::Regular | FileType::Symlink | FileType::Directory => metadata.size,
                 _ => 0,

@@ -420,7 +420,7 @@ fn tell_ready_and_leave() {
     let _ = std::env::set_current_dir("/");
 }
 
-/// What a process that was told to end has done about it so far.
+/// How far a process is that was asked to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     /// No signal came.

@@ -210,7 +210,7 @@ fn a_signal_while_a_file_is_made_leaves_nothing_or_all_of_it() {
                 fs::write(folder.join("old"), "as it was").unwrap();
                 let Some(output) = output else { break };
                 let at = format!("{line}: {call} {number}: {:?}", output.status);
-                // A copy whose last byte was written before the signal stays, and is said to be whole.
+                // A copy whose last byte was written before the signal stays, and is reported as whole.
                 let is_whole = output.status.success() || error(&output).contains("is whole");
                 assert!(
                     found.is_empty() || is_whole && found.len() == 1,

@@ -80,7 +80,7 @@ impl Case {
         output
     }
 
-    /// Bytes of a block in an image, as its superblock has it.
+    /// Bytes of a block in an image, from its superblock.
     fn block_size(&self, name: &str) -> u64 {
         let mut superblock = [0; 1024];
         let file = File::open(self.image(name)).unwrap();

@@ -1,4 +1,4 @@
-//! What a user is told who types a command, an option or a line of a script that does not exist.
+//! The message for a command, an option or a line of a script that does not exist.
 
 use crate::fixture::{error, ok, run};
 

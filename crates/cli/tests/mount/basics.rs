@@ -296,7 +296,7 @@ fn flags_are_changed_and_heeded_and_default_acls_come_before_the_umask() {
     }
 }
 
-/// In namespaces of its own: of mounts, where everybody may open /dev/fuse, as most systems have it, and where no other
+/// In namespaces of its own: of mounts, where every user may open /dev/fuse, as on most systems, and where no other
 /// test's mount is kept alive; and of processes, which all end with it.
 const AS_NOBODY: &str = r#"
 for other in $(grep -E " fuse(blk)?.lanefs " /proc/self/mountinfo | cut -d " " -f 5); do umount -l "$other"; done

@@ -108,7 +108,7 @@ fn record_marks(listener: &UnixListener, disk: &FailingDisk) {
 }
 
 /// Fills all free blocks with a byte that no client writes. A block that a file shows before its data are written can
-/// then be told from a hole.
+/// then be distinguished from a hole.
 fn soil(root: &Path) {
     let path = root.join("soil");
     let mut file = std::fs::File::create(&path).unwrap();

@@ -1,4 +1,4 @@
-//! A server that is told to end does so: with files open, after `umount --lazy`, with its directory taken by another
+//! A server that is asked to end does so: with files open, after `umount --lazy`, with its directory taken by another
 //! mount; and its image is then free.
 
 use std::fs::{self, File};

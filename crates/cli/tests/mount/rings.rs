@@ -16,7 +16,7 @@ const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 /// The longest time of an answer while other requests wait for the disk.
 const SOON: Duration = Duration::from_millis(10);
 
-/// Calls `start` with the parameter set to a value, then restores it; `None` if the kernel does not have it.
+/// Calls `start` with the parameter set to a value, then restores it; `None` if the kernel does not have the parameter.
 fn with_parameter<T>(value: &str, start: impl FnOnce() -> T) -> Option<T> {
     let Ok(parameter) = File::open(PARAMETER) else {
         testkit::skip("needs FUSE over io_uring (Linux 6.14)");

@@ -179,7 +179,7 @@ fn an_image_in_use_is_in_use_through_loop_devices_too() {
     let listed = lanefs().arg("ls").arg(one.path()).output().unwrap();
     refused(listed, "");
     served.unmount();
-    // Nobody else has it now.
+    // No other process uses it now.
     let output = touch(&one);
     assert!(output.status.success(), "{}", said(&output));
     // Two devices on the same bytes, one of them mounted by lanefs, then by the kernel.
@@ -239,7 +239,7 @@ fn an_image_with_features_that_are_only_read_is_mounted_to_be_read() {
     }
 }
 
-/// An image that may not be written to is said to be so, not to be unreadable.
+/// The error about an image that may not be written to says so, and not that it is unreadable.
 #[test]
 fn a_file_that_may_not_be_written_to_is_told_from_one_that_may_not_be_read() {
     if !can_mount() {
@@ -332,7 +332,7 @@ fn umount_fails_where_the_image_could_not_be_written_home() {
     }
 }
 
-/// What a user is told who may not do what it takes, by the file's mode and what else is closed.
+/// The error for a user without the right to do it, by the file's mode and what else is closed.
 #[test]
 fn a_user_who_may_not_is_told_why_and_nothing_that_is_not_so() {
     if !can_mount() || !testkit::have("setpriv") {
@@ -387,7 +387,7 @@ fn a_user_who_may_not_is_told_why_and_nothing_that_is_not_so() {
         assert!(text.contains("a folder on the way to it"), "{text}");
         fs::remove_dir(&closed).unwrap();
     }
-    // It may be read, but the mount itself may be refused: only what is mounted is said to be.
+    // It may be read, but the mount itself may be refused: only a mounted image is reported as mounted.
     let (code, text) = told(&["mount", file, at]);
     let is_said = text.contains("may only be read, so it is mounted read-only");
     assert_eq!(is_said, code == Some(0), "{text}");

@@ -1,4 +1,4 @@
-//! A mount that stops accepting changes says so when it happens, when it is asked, and when it is unmounted.
+//! A mount that stops accepting changes reports it when it happens, when it is asked, and when it is unmounted.
 
 use std::fs;
 use std::io::Write;
@@ -241,7 +241,7 @@ fn a_disk_that_fails_to_write_stops_the_mount_which_says_so() {
     }
 }
 
-/// In a mount namespace with a system's log of its own: a mount in the background stops, and the log is told.
+/// In a mount namespace with a system's log of its own: a mount in the background stops, and writes that to the log.
 const BACKGROUND: &str = "
 set -e
 mount --make-rprivate /

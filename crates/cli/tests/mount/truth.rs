@@ -156,7 +156,7 @@ impl Watched {
         }
     }
 
-    /// What is open is as the file system has it.
+    /// An open file is as the file system shows it.
     pub fn look(&self, name: &str) {
         self.all(name);
     }
@@ -168,7 +168,7 @@ impl Watched {
         }
     }
 
-    /// What is open is as the file system has it; so it is shown, with its contents.
+    /// An open file is as the file system shows it; it is listed with its contents.
     fn all(&self, name: &str) -> Vec<(String, Shown, String)> {
         let open = self.open.iter().map(|(which, buffered, direct)| {
             let seen = truth(buffered.as_fd(), Path::new(""), name);
@@ -224,7 +224,7 @@ struct Outcome {
     kept: BTreeMap<String, (Shown, String)>,
 }
 
-/// All files by their names, with their contents, each as the file system has it.
+/// All files by their names, with their contents, each as the file system shows it.
 fn all(root: &Path, name: &str) -> BTreeMap<String, (Shown, String)> {
     let paths = names(root).into_iter();
     let found = paths.map(|path| {
@@ -246,7 +246,7 @@ fn all(root: &Path, name: &str) -> BTreeMap<String, (Shown, String)> {
     found.collect()
 }
 
-/// Until it is told to end: reads and asks for the attributes of what a change may touch.
+/// Reads and asks for the attributes of what a change may touch, until it is stopped.
 fn read_on(place: &Path, over: &AtomicBool, started: &AtomicUsize) {
     let names = ["a/file", "a/other", "a", "b", "b/name", "a/dir", "."];
     let open = ["a/file", "a/other"].map(|name| File::open(place.join(name)).unwrap());
@@ -378,7 +378,7 @@ fn check_later(root: &Path, outcomes: &[Outcome]) {
     }
 }
 
-/// Where a change does something else than on the kernel's ext4, and why; docs/mount.md says so too.
+/// Where a change has another effect than on the kernel's ext4, and why; docs/mount.md has the same list.
 const DIFFERENCES: &[(&str, &str)] = &[
     ("collapse", "FUSE does not pass it on"),
     ("insert", "FUSE does not pass it on"),

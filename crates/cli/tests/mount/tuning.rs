@@ -1,5 +1,5 @@
-//! `lanefs tune` on a mount: forms are switched while others work, by whom it may be, and nobody else sees the
-//! attributes that it goes by.
+//! `lanefs tune` on a mount: forms are switched while others work, only by users with the right to, and no other
+//! program sees the attributes that it uses.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What is damaged is refused by name, at its place; what lanefs can't read is said to be so.
+//! Damage is refused by name, at its place; what lanefs can't read is reported as such.
 
 use device::{BlockDevice, MemoryDevice};
 use lanefs_engine::{Error, Ino, InodeFs, MountOptions};

@@ -64,7 +64,7 @@ pub fn in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
-/// Whether images can be made and mounted here; says so if not.
+/// Whether images can be made and mounted here; prints a line if not.
 pub fn can_mount() -> bool {
     let can = testkit::is_root() && testkit::have("mke2fs") && testkit::have("debugfs");
     if !can {

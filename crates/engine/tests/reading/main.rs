@@ -1,6 +1,6 @@
 //! Reads images that mke2fs and the kernel made, and compares with what the kernel and debugfs say of them.
 //!
-//! Needs root (loop mounts) and e2fsprogs; a test that has not both says so.
+//! Needs root (loop mounts) and e2fsprogs; a test that lacks one of them prints that.
 
 mod blocks;
 mod damage;

@@ -224,7 +224,7 @@ fn a_crowded_image_loses_no_block_in_the_long_run() {
     crowd(&["-b", "1024", "-N", "32"], true, 60_000);
 }
 
-/// A device on which what is said to be free is overwritten at once.
+/// A device on which discarded blocks are overwritten at once.
 struct Overwriting(Arc<Recorder>);
 
 impl BlockDevice for Overwriting {
@@ -254,7 +254,7 @@ impl BlockDevice for Overwriting {
     }
 }
 
-/// What the device is told is free is free after any cut: no file has it, nor does the map of one.
+/// What is discarded is free after any cut: no file uses it, nor does the map of one.
 #[test]
 fn what_is_discarded_is_nobodys_after_any_cut() {
     let Some(image) = make(&["-b", "1024", "-N", "32"], 3 << 20) else {

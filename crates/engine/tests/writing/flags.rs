@@ -1,4 +1,4 @@
-//! Flags and times: what chattr sets, what is inherited and what is refused is as the kernel has it; access times
+//! Flags and times: what chattr sets, what is inherited and what is refused is the same as in the kernel; access times
 //! follow the mount's policy.
 
 use std::os::unix::fs::FileExt;

@@ -424,7 +424,7 @@ fn names_that_go_are_gone_after_an_fsync_of_their_directory() {
     let Some(mut dir) = Directory::new("4096") else {
         return;
     };
-    // One that came and went is in no record; that one lost its last name can't be told to e2fsck.
+    // A name that was added and removed is in no record; that a file lost its last name can't be logged for e2fsck.
     for (name, took) in [(b"new", (0, 1)), (b"one", (1, 0))] {
         if name == b"new" {
             dir.fs.create(dir.ino, name, NEW).unwrap();

@@ -258,7 +258,7 @@ fn zeroing_more_than_there_is_room_for_changes_no_byte() {
     judge_image(&device);
 }
 
-/// What is reserved for root is taken by root, and by whom the superblock names.
+/// What is reserved for root is taken by root, and by the user and group that the superblock names.
 #[test]
 fn the_reserve_is_for_root_only() {
     let Some(image) = make(&["-b", "1024", "-m", "10", "-N", "64"], 8 << 20) else {
@@ -299,7 +299,7 @@ fn the_reserve_is_for_root_only() {
     judge_image(&device);
 }
 
-/// A device that remembers what it was told is free, and fails to be told from some time on.
+/// A device that remembers what was discarded, and fails discards from some time on.
 struct Told {
     inner: CowDevice,
     ranges: Mutex<(Vec<std::ops::Range<u64>>, usize)>,

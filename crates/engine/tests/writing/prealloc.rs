@@ -473,7 +473,7 @@ fn inodes_leave_memory_however_many_files_were_written() {
         let name = format!("file{number}").into_bytes();
         let new = NewInode { held: false, ..NEW };
         let ino = fs.create(Ino::ROOT, &name, new).unwrap();
-        // Nobody has it open, and it grows all the same.
+        // It is not open, and grows all the same.
         fs.write(ino, 0, &[7; 20_000]).unwrap();
         fs.write(ino, 20_000, &[7; 3000]).unwrap();
         taken += fs.metadata(ino).unwrap().blocks / 2;

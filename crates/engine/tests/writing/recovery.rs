@@ -200,7 +200,7 @@ fn what_only_the_hosts_cache_has_of_a_commit_is_replayed_whole_or_not_at_all() {
     assert!(states > 100, "{states}");
 }
 
-/// Without checksums, whom to believe?
+/// Without checksums it is unknown which half of a torn commit is right, so the image is refused.
 fn refused(torn: CowDevice) {
     let device = Arc::new(torn);
     let before = device.bytes();

@@ -204,8 +204,8 @@ fn who_reads_a_bitmap_of_blocks_too_slowly_takes_the_one_that_another_read() {
     judge_image(&device.below);
 }
 
-/// Without a journal a commit writes descriptors first, and bitmaps behind them. That of a group that was never used
-/// is written with the first inode in it, although nobody has read it.
+/// Without a journal a commit writes descriptors first, and bitmaps after them. That of a group that was never used is
+/// written with the first inode in it, although no thread has read it.
 #[test]
 fn who_reads_a_group_whose_first_bitmap_is_being_written_gets_its_blocks() {
     let options = ["-b", "1024", "-g", "1024", "-N", "64", "-m", "0", "-O"];

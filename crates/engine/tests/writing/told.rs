@@ -299,7 +299,7 @@ fn who_flushes_beside_one_that_fails_is_told() {
     ));
 }
 
-/// What two threads are told that both rename `p` to `q`.
+/// The results of two threads that both rename `p` to `q`.
 fn both_rename(image: &CowDevice, seed: u64, flag: RenameFlag) -> [Result<(), Error>; 2] {
     let plan = SchedulePlan {
         seed,

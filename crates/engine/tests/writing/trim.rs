@@ -120,7 +120,7 @@ fn all_that_is_free_is_discarded_and_nothing_else() {
         fs.unlink(Ino::ROOT, &[b'n', b'0' + number / 16, b'0' + number % 16])
             .unwrap();
     }
-    // What was removed before counts, though nobody has asked for a commit.
+    // What was removed before counts, although no commit was asked for.
     let trimmed = fs.trim(ALL, 0).unwrap();
     assert_eq!(trimmed, fs.statfs().unwrap().free * 1024);
     let all = device.take();

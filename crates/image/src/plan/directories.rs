@@ -1,7 +1,7 @@
 //! How many blocks each directory takes, and its blocks when they are written.
 //!
-//! A directory is planned by [`dirblocks`] when its size is asked for and again when it is written, so that nobody has
-//! to keep the order of a million names meanwhile. Both plans are the same: they depend on names and format only.
+//! A directory is planned by [`dirblocks`] when its size is asked for and again when it is written, so that the order
+//! of a million names need not be kept meanwhile. Both plans are the same: they depend on names and format only.
 
 use ondisk::dirent::{self, DirBlockWriter, DirForm};
 
@@ -44,7 +44,7 @@ impl<'a> Names<'a> {
         self.count + usize::from(self.lost_found)
     }
 
-    /// A name, and its node unless no source has it.
+    /// A name, and its node if a source has it.
     fn get(&self, index: usize) -> (&'a [u8], Option<NodeId>) {
         if index == self.count {
             return (LOST_FOUND_NAME, None);

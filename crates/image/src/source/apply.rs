@@ -463,7 +463,7 @@ impl Visitor for Replay<'_> {
 /// A name without what means nothing; components are divided by one `/`.
 ///
 /// # Errors
-/// When it leads upwards, or no file can have it.
+/// If it leads upwards, or is not possible for a file.
 pub(super) fn clean(path: &[u8]) -> Result<Vec<u8>, String> {
     let mut clean = Vec::with_capacity(path.len());
     for part in components(path) {

@@ -1,8 +1,8 @@
 //! An archive's bytes in order, whatever holds and compresses them.
 //!
-//! A plain file is read in place and what is not wanted is never read. Everything else is read, decompressed and, when
-//! asked, hashed by a thread of its own, which runs ahead by a few pieces of fixed size; memory does not grow with the
-//! archive. The format is told by the first bytes, never by the name.
+//! A plain file is read in place, and parts that are not needed are never read. Everything else is read, decompressed
+//! and, when asked, hashed by a thread of its own, which runs ahead by a few pieces of fixed size; memory does not grow
+//! with the archive. The format is recognized by the first bytes, never by the name.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result};

@@ -26,7 +26,7 @@ pub fn sh(directory: &Path, script: &str) {
     );
 }
 
-/// Whether a test that needs root and `programs` can run; says so when not.
+/// Whether a test that needs root and `programs` can run; prints the reason if not.
 pub fn can_run(programs: &[&str]) -> bool {
     let have = |program: &&str| {
         let found = Command::new("sh")

@@ -239,7 +239,7 @@ impl Stream<'_> {
             return self.pad(size);
         }
         let mut listed = ranges.to_vec();
-        // An empty range at the end tells readers the size when the file ends in a hole, as GNU tar has it.
+        // An empty range at the end gives readers the size of a file that ends in a hole, as in GNU tar.
         if listed.last().is_none_or(|last| last.end < size) {
             listed.push(size..size);
         }

@@ -10,7 +10,7 @@ use std::path::Path;
 use device::{BlockDevice, FileDevice};
 use lanefs_mkfs::{FormatSummary, Layout, Options, format, parse_size};
 
-/// Whether e2fsprogs are there; says so if not.
+/// Whether e2fsprogs are installed; prints a line if not.
 pub fn ready() -> bool {
     let ready = testkit::have("mke2fs") && testkit::have("dumpe2fs") && testkit::have("e2fsck");
     if !ready {
@@ -80,7 +80,7 @@ impl Case {
         options
     }
 
-    /// Makes the image with mke2fs. Debian's 1.47.0 has to be told two of our default features.
+    /// Makes the image with mke2fs. Debian's 1.47.0 needs two of our default features as options.
     pub fn mke2fs(&self, image: &Path) {
         make_file(image, self.size_bytes());
         let mut options = vec!["-t".to_owned(), self.fs_type.clone()];

@@ -1,5 +1,6 @@
-//! Where things lie: arithmetic over a checked [`Geometry`], without further checks on it. Arguments may come
-//! from disk: what is outside is answered with `None`, or where the doc says so, must have been checked.
+//! The places of metadata: arithmetic over a checked [`Geometry`], without further checks on it. Arguments may come
+//! from disk: for one that is outside, a function returns `None`; where its doc says so, the caller must have checked
+//! it.
 
 use core::ops::Range;
 

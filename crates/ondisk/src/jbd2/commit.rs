@@ -112,7 +112,7 @@ impl CommitBlock {
         CommitChecksum::Bad
     }
 
-    /// Writes the commit block over `block`, which is one whole block, with its own checksum where the format has it.
+    /// Writes the commit block over `block`, which is one whole block, with its own checksum if the format has one.
     pub fn write(mut self, format: &LogFormat, block: &mut [u8]) {
         if format.has_block_checksums() {
             let zeros = vec![0; block.len().saturating_sub(Self::SIZE)];

@@ -36,7 +36,7 @@ impl Meeting {
         if self.here.fetch_add(1, Ordering::AcqRel) + 1 == self.workers {
             // Relaxed: seen with the store that follows.
             self.here.store(0, Ordering::Relaxed);
-            // Release: pairs with the Acquire of those who wait.
+            // Release: pairs with the Acquire of the waiting workers.
             self.held.store(held + 1, Ordering::Release);
             return true;
         }

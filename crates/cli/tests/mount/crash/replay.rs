@@ -80,7 +80,7 @@ impl Judge {
     /// Replays a state in each way.
     ///
     /// # Errors
-    /// By whom what was lost, or what e2fsck found.
+    /// The replay that lost something, or what e2fsck found.
     pub fn judge(&mut self, state: &[u8], expects: &[Expect]) -> Result<(), String> {
         let path = self.lay_out(state)?;
         let by_lanefs = |error: String| format!("after the replay by lanefs: {error}");

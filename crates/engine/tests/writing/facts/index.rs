@@ -35,7 +35,7 @@ fn taken(tag: &Tag) -> Option<(u32, u32)> {
     Some((first, u32::from(len)))
 }
 
-/// Blocks of the image's one group that nobody has, as dumpe2fs lists them.
+/// Free blocks of the image's one group, as dumpe2fs lists them.
 fn free_blocks(image: &[u8]) -> BTreeSet<u32> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");

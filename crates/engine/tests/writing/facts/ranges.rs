@@ -1,5 +1,5 @@
-//! F15 and F16 in docs/logtree.md: the order in which ranges are told, of which e2fsck makes a map for one inode after
-//! the other.
+//! F15 and F16 in docs/logtree.md: the order in which ranges are logged, of which e2fsck makes a map for one inode
+//! after the other.
 
 use lanefs_engine::{Allocate, Error, Ino, InodeFs, MountOptions};
 
@@ -85,7 +85,7 @@ fn f16_a_file_that_keeps_nothing_of_what_it_had_is_told_with_its_new_blocks_firs
     }
 }
 
-/// Ranges that were there for a while only are told, too: behind one that takes all a file had.
+/// Ranges that existed only for a while are logged, too: after one that takes all that a file had.
 #[test]
 fn f16_what_is_taken_away_is_told_from_the_end_on() {
     let Some(case) = Case::new() else { return };

@@ -32,7 +32,7 @@ pub(in super::super) fn in_directory(path: &Path) -> Result<Option<Blobs>, Sourc
         error,
     })?;
     let blobs = Blobs::Directory(path.into(), directory);
-    // What can't be opened is said when it is needed.
+    // An error of a file that can't be opened is reported when the file is needed.
     let find = |name: &str| match blobs.open(name) {
         Ok(Some(blob)) => Some(Member::File(0, blob.len)),
         Ok(None) => None,

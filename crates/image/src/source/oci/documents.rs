@@ -133,7 +133,7 @@ impl Config {
     }
 }
 
-/// What is said of a save without a `manifest.json`.
+/// The error about a save without a `manifest.json`.
 pub(super) const OLD_SAVE: &str = "this was saved by Docker before 1.10 and has no manifest.json: save it again \
      with a newer Docker (docker load, then docker save)";
 

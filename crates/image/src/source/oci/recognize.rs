@@ -148,7 +148,7 @@ impl<'a, 'l> Recognizer<'a, 'l> {
         let ending = match (read, self.state) {
             (Ok(ending), _) => ending,
             (Err(error), State::Undecided) => {
-                // What is wrong with a member that came before is said first, as in any archive.
+                // An error of an earlier member is reported first, as in any archive.
                 self.become_plain().map_err(|stop| self.told(stop, None))?;
                 return Err(error);
             }
@@ -258,7 +258,7 @@ impl<'a, 'l> Recognizer<'a, 'l> {
         }
     }
 
-    /// What is told of a held member.
+    /// The error about a held member.
     fn told(&self, stop: TarStop, place: Option<(u64, &[u8])>) -> SourceError {
         match stop {
             TarStop::Error(error) => error,

@@ -15,7 +15,7 @@ use super::platform::Platform;
 pub(super) struct Layer {
     pub(super) name: String,
     pub(super) blob: Blob,
-    /// Digest of the bytes as they are stored, where the manifest has it.
+    /// Digest of the bytes as they are stored, if the manifest records it.
     pub(super) stored: Option<Digest>,
     /// Digest of the uncompressed bytes: the configuration's `diff_id`.
     pub(super) plain: Digest,

@@ -67,7 +67,7 @@ pub(crate) enum What {
 
 /// Why a visitor ends the reading.
 pub(crate) enum TarStop {
-    /// Something about this entry, to be told with its name and place.
+    /// Something about this entry, to be reported with its name and place.
     Problem(String),
     /// Anything else, told as it is.
     Error(SourceError),

@@ -111,7 +111,7 @@ impl<'a> Extraction<'a> {
         self.tally.finish(cancelled)
     }
 
-    /// Counts a directory that exists now, and has it read.
+    /// Counts a directory that exists now, and queues it to be read.
     fn meet(&self, directory: Directory) {
         self.tally.directories.add(1);
         self.made.lock().push(directory.clone());

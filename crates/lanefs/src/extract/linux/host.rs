@@ -1,8 +1,9 @@
 //! The host's side of an extraction: names that can't leave the destination, and attributes as far as this user may set
 //! them.
 //!
-//! Directories are opened below the destination without following any symbolic link, and files are created under a
-//! name that must not exist, so neither a hostile image nor somebody who plants links meanwhile leads a write astray.
+//! Directories are opened below the destination without following any symbolic link, and files are created under a name
+//! that must not exist, so neither a hostile image nor another process that plants links meanwhile leads a write
+//! astray.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -91,7 +92,7 @@ fn open_part(from: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     if !device::host::follows_descriptors() {
         match rustix::fs::openat2(from, path, DIRECTORY, Mode::empty(), resolve) {
-            // Old kernels do not have it, and sandboxes forbid what they do not know.
+            // Old kernels do not have the call, and sandboxes forbid what they do not know.
             Err(Errno::NOSYS | Errno::PERM) => {}
             other => return Ok(other?),
         }
@@ -299,7 +300,7 @@ pub struct Inheritance {
 }
 
 impl Inheritance {
-    /// Of the regular file that has a name; `None` if something else has it.
+    /// The metadata of the regular file that has a name; `None` if another kind of file has it.
     pub fn of(parent: &OwnedFd, name: &CStr) -> io::Result<Option<Inheritance>> {
         let stat = match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,

@@ -69,7 +69,7 @@ impl<'a> NewFile<'a> {
         &self.file
     }
 
-    /// Gives it its name, for good, and what the file that had it leaves.
+    /// Gives it its name, for good, and the metadata that the former file leaves.
     ///
     /// # Errors
     /// When what has the name can't be replaced.

@@ -223,7 +223,7 @@ impl Args {
             self.verbosity
                 .detail(format_args!("{} took {time:.1} s", suite.name));
         }
-        // What was measured is told first: whatever comes of the files, it is not lost.
+        // The results are printed first, so that they are not lost if a file can't be written.
         self.tell(&setup, &beneath, &measured)?;
         if let Some(path) = &self.svg {
             draw(path, &measured)?;
