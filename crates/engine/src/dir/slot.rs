@@ -1,6 +1,6 @@
-//! Where a new name will go in its directory, found before an inode's number is taken for it, so that the number can be
-//! one beside those that the names around it have. Takes no lock unless others keep changing the directory; what is
-//! found are hints, and the directory is looked at again when the name is filled in.
+//! Where a new name will be put in its directory, found before an inode's number is taken for it, so that the number
+//! can be next to those of the names around it. Takes no lock unless other threads keep changing the directory. The
+//! results are hints: the directory is looked at again when the name is added.
 
 use ondisk::dirent;
 use ondisk::{Ino, LBlock};

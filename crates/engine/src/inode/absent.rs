@@ -1,8 +1,8 @@
 //! How many hold inodes that are not in memory: a server's clients, whose inodes have names and can be loaded again.
 //!
-//! In shards, each a map under a lock ([`Rank::Leaf`]) that is only taken where the shard's count says that there is
-//! something. There are as many entries as someone outside holds inodes: 8 bytes each and what a map needs. All that
-//! concerns one inode is done under its bucket's lock, so it is there or here. No zeros are kept.
+//! In shards, each a map under a lock ([`Rank::Leaf`]) that is taken only if the shard's count is not 0. There is an
+//! entry for each such inode that a caller holds: 8 bytes and the map's own. All that concerns one inode is done under
+//! its bucket's lock, so an inode is in the table or here, never in both. Zeros are not kept.
 
 use hashbrown::HashMap;
 use ondisk::Ino;

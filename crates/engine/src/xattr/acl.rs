@@ -1,8 +1,8 @@
 //! POSIX ACLs: how they and the permission bits follow each other, and what new inodes get of their directory's.
 //!
-//! Each change is one step: the ACL and the bits together. Rules as in Linux: an ACL that says no more than the bits
-//! is not kept; the group's bits are the mask where there is one; what is made in a directory with a default ACL gets
-//! its permissions from that, and the umask does not count.
+//! Each change is one step: the ACL and the bits together. Rules as in Linux: an ACL that adds nothing to the bits is
+//! not kept; the group's bits are the mask if the ACL has one; what is made in a directory with a default ACL gets its
+//! permissions from that, and the umask does not count.
 
 use ondisk::acl::{self, AclEntry, AclTag};
 use ondisk::xattr::{INDEX_ACL_ACCESS, INDEX_ACL_DEFAULT};

@@ -1,5 +1,5 @@
 //! `prealloc=on`: what is kept for the file or for small files of the thread, else a normalised run, the rest of which
-//! is kept. What is kept lies under locks of its own, held for a look; no other is taken but those of the groups.
+//! is kept. Kept blocks have locks of their own, held for a look; no other lock is taken except those of the groups.
 
 use super::{Place, SMALL, Supply, bounded};
 use crate::core::Error;

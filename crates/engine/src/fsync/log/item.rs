@@ -1,6 +1,6 @@
-//! What the log tree holds: for each inode that was logged its record and its ranges of the running batch, for each
-//! name what it stood for on disk and stands for now. Items are stamped with the batch that last wrote them, so that a
-//! batch's log commit finds what is its own and leaves out what is in the area already.
+//! The items of the log tree: for each inode that was logged its record and its ranges of the running batch, for each
+//! name the inode that it stood for on disk and the one that it stands for now. Items are stamped with the batch that
+//! last wrote them, so that a batch's log commit finds its own items and leaves out what is in the area already.
 
 use ondisk::{FsBlock, Ino, LBlock, extent};
 

@@ -1,10 +1,11 @@
 //! Whether a replay finds room for the names that are logged.
 //!
-//! A name may stand where another one stood whose end no fast commit tells: the replay, which begins with the leaf as
-//! the last full commit left it, finds no room there, and e2fsck gives up. Nor does it put the names in the order in
-//! which they came. So they are counted, logged or not, for each leaf: as many as the gaps take that it had in the
-//! last full commit, each name as long as the longest, fit in any order. For where one does not, each gap has less
-//! left than the longest takes, and so has as many as fit in it. A name that goes only leaves more room.
+//! A new name may use the space of an earlier one whose removal no fast commit records. The replay begins with the leaf
+//! as the last full commit left it, finds no room there, and e2fsck gives up. Nor does the replay add names in the
+//! order in which they were made. So new names are counted for each leaf, logged or not. The number that fits the gaps
+//! of the last full commit, if each name is as long as the longest, fits in any order: if one name does not fit, each
+//! gap has less left than the longest needs, and so has its full number of names. A name that is only removed leaves
+//! more room.
 
 use ondisk::dirent::{self, DirForm};
 

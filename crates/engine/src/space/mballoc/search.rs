@@ -1,5 +1,5 @@
-//! Where blocks are found: at the goal, else behind it in its group, else in another group by criteria, from what is
-//! quick and leaves large free runs whole to whatever there is.
+//! Where blocks are found: at the goal, else after it in its group, else in another group by criteria, from those that
+//! are quick and leave large free runs whole to any free blocks at all.
 //!
 //! | criterion | groups | what is taken there |
 //! |---|---|---|

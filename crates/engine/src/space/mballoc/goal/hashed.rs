@@ -1,9 +1,9 @@
 //! A few goals, one of which a file gets by its number: large files of one goal lie one behind the other, and threads
 //! that write files of different goals do not meet in one group.
 //!
-//! There are as many goals as cores, and at most one for four groups, so that a small volume is not cut into pieces. A
-//! goal is a group, not a block: groups whose space is gone are left behind by the search. Each is a word on a line of
-//! its own, read and written without a lock; a file of another goal never touches it. A crash forgets all.
+//! The number of goals is that of the cores, and at most one for four groups, so that a small volume is not cut into
+//! pieces. A goal is a group, not a block: the search moves on from groups whose space is used up. Each goal is a word
+//! on a line of its own, read and written without a lock; a file of another goal never touches it. A crash forgets all.
 
 use ondisk::{FsBlock, Geometry, Group, Ino};
 use sync::{CachePadded, Hint};

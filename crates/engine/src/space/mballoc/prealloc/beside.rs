@@ -1,5 +1,5 @@
 //! Blocks that a thread keeps for the directories and long symbolic links that it makes, each run for one group of
-//! inodes: they lie beside each other, first behind the group's beginning, as without them.
+//! inodes: the blocks are adjacent, the first after the group's beginning, as without keeping.
 //!
 //! How many are taken at once follows how many were used: one for the first directory in a group, then a few, then
 //! many, so that a thread that makes one here and one there keeps nothing. Under a lock of the thread's own
