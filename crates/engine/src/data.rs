@@ -95,8 +95,8 @@ fn read_any(
     Ok(len)
 }
 
-/// Fills all of `buf` from inline contents. What the size says beyond them is zeros, as in Linux: mke2fs makes such
-/// files of holes.
+/// Fills all of `buf` from inline contents. Bytes between their end and the size are zeros, as in Linux: mke2fs makes
+/// such files of holes.
 fn read_inline(inode: &LoadedInode, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
     let (first, rest) = inode.inline_parts()?;
     let from = usize::try_from(offset).unwrap_or(usize::MAX);

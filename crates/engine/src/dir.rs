@@ -122,7 +122,8 @@ impl<'a> Directory<'a> {
 
     /// The inode's place and that of one of its blocks, for messages.
     fn corrupt_in(&self, number: LBlock, corrupt: Corrupt) -> Error {
-        // What the map says of a block that was read a moment ago; that is news only when it is damaged, too.
+        // The block's place comes from the map. The block was read a moment ago, so the map fails only if it is
+        // damaged, too.
         match map::find_block(self.volume, &self.inode, number) {
             Ok(Some(at)) => self.corrupt(corrupt.block(at)),
             _ => self.corrupt(corrupt),

@@ -67,7 +67,7 @@ impl Drop for InodeFs {
             }
         }
         if let Some(reaper) = self.reaper.take() {
-            // If it panicked, that was said where it happened; what it had not done is among the orphans.
+            // A panic of it was reported where it happened; what it had not done is among the orphans.
             let _ = reaper.join();
         }
     }
@@ -210,8 +210,8 @@ impl InodeFs {
         self.live()?.now()
     }
 
-    /// Writes `bytes` at byte `offset` of a regular file, which grows to hold them; says how many were written: fewer
-    /// only where an error stopped it behind the first. Holes before `offset` stay holes. Durable after
+    /// Writes `bytes` at byte `offset` of a regular file, which grows to hold them; returns how many were written:
+    /// fewer only if an error stopped it after the first. Holes before `offset` stay holes. Durable after
     /// [`InodeFs::fsync`] or [`InodeFs::sync`]; a cut before that leaves a prefix of what was added, and any part of
     /// what was overwritten.
     ///
@@ -236,8 +236,8 @@ impl InodeFs {
         Ok((at, written))
     }
 
-    /// Sets the size of a regular file: what is behind it goes, or a hole is added. A cut leaves the old size or the
-    /// new.
+    /// Sets the size of a regular file: bytes after it are removed, or a hole is added. A cut leaves the old size or
+    /// the new.
     ///
     /// # Errors
     /// As [`InodeFs::write`].
@@ -483,8 +483,9 @@ impl InodeFs {
         self.met.cut
     }
 
-    /// Whether the first superblock was torn or lost when the file system was opened, and was made whole from what the
-    /// journal or a copy in another group says. Where it was opened for writing, it is in its place again.
+    /// Whether the first superblock was torn or lost when the file system was opened, and was restored from the journal
+    /// or from a copy in another group. If the file system was opened for writing, the superblock is in its place
+    /// again.
     #[must_use]
     pub fn had_lost_superblock(&self) -> bool {
         self.met.lost_superblock
@@ -570,7 +571,7 @@ impl InodeFs {
     /// All entries of a directory, `.` and `..` among them, in the order of its blocks.
     ///
     /// # Errors
-    /// `NotDirectory`; as [`InodeFs::inode`]. What is broken further down, the iterator says.
+    /// `NotDirectory`; those of [`InodeFs::inode`]. The iterator returns the errors of later blocks.
     pub fn read_dir(&self, directory: Ino) -> Result<DirListing<'_>, Error> {
         self.read_dir_from(directory, 0)
     }
@@ -655,8 +656,8 @@ fn enter(live: &LiveFs) -> Result<Entered<'_>, Error> {
     Ok(entered)
 }
 
-/// Does what was refused space while others changed the file system, without them: what they have taken and not used is
-/// back then, and nobody takes what comes back by a commit.
+/// Does what was refused space while others changed the file system, without them: what they took and did not use is
+/// free again, and no other thread takes what a commit frees.
 fn change_alone<T>(
     live: &LiveFs,
     operation: impl FnMut(&LiveFs) -> Result<T, Error>,

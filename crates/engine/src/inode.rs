@@ -151,7 +151,8 @@ impl MountedFs {
         }
     }
 
-    /// Remembers an inode with a time of access that waits for a change; says how many the calling thread remembered.
+    /// Remembers an inode with a time of access that waits for a change; returns how many the calling thread
+    /// remembered.
     pub(crate) fn add_lazy(&self, inode: Arc<LiveInode>) -> usize {
         let mut lazy = self.lazy.mine().0.lock();
         lazy.push(inode);
@@ -235,7 +236,7 @@ impl MountedFs {
 
     /// Someone sees the times of an inode.
     pub(crate) fn note_times_seen(&self, ino: Ino) {
-        // One that is not in memory has times that nobody set since.
+        // The times of an inode that is not in memory were not set since.
         self.inodes.look(ino, |inode| inode.times.set_seen());
     }
 
@@ -338,12 +339,13 @@ impl MountedFs {
         let slot = Block::new(Tag(0), vec![0; geometry.inode_size()].into_boxed_slice());
         let blank = LoadedInode::of_slot(ino, geometry.csum_seed(), Arc::new(slot));
         let blank = LiveInode::new(&self.volume, place, &blank);
-        // Nothing was loaded that could be old. If another looked at the number in between, it is that one's instance.
+        // Nothing was loaded that could be old. If another thread looked at the number in between, its instance is
+        // returned.
         self.insert(blank, None).map_err(|Stale| Error::NotFound)
     }
 
     /// Encodes every inode in memory that shares a block of an inode table with one that is staged, as it is now: a
-    /// mistake, for what a later epoch changed is not this one's.
+    /// mistake, because a later epoch's change does not belong to this one.
     pub(crate) fn encode_neighbours(&self, folded: &mut Folded<'_>) -> Result<(), JournalError> {
         let blocks: Vec<FsBlock> = folded.blocks().collect();
         for ino in self.inodes.numbers() {

@@ -187,7 +187,7 @@ impl<'a> Mappings<'a> {
     }
 }
 
-/// Whether a size says nothing about blocks: short links, devices, pipes, sockets.
+/// Whether a size does not count blocks: short links, devices, pipes, sockets.
 fn is_linkish(inode: &LoadedInode) -> bool {
     match inode.file_type() {
         Some(FileType::Regular | FileType::Directory) => false,

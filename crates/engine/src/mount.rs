@@ -93,8 +93,8 @@ pub struct MountOptions {
     /// When reading changes times of last access; only where the file system is opened for writing, as all that
     /// follows.
     pub atime: Atime,
-    /// Whether reading a directory changes its time of access, as `atime` says; else only reading files and links does
-    /// (`nodiratime`).
+    /// Whether reading a directory changes its time of access, by the rule of `atime`; otherwise only reading files and
+    /// links does (`nodiratime`).
     pub directory_atime: bool,
     /// Which changes are durable when they return.
     pub synchronous: Synchronous,

@@ -35,7 +35,7 @@ pub(crate) struct NameIn<'a> {
     pub(crate) name: &'a [u8],
 }
 
-/// What `see` makes of the inode that a name stands for, on a volume that is written to. It is called under the inode's
+/// Calls `see` with the inode that a name stands for, on a volume that is written to. `see` runs under the inode's
 /// lock, shared, so the inode has the name until it returns.
 pub(crate) fn look_at<T>(
     mounted: &MountedFs,

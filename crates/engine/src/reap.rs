@@ -57,7 +57,7 @@ impl Left<'_> {
     /// All of them, read and not checked.
     ///
     /// # Errors
-    /// `Corrupt` for a list that comes back to where it was; `Io`.
+    /// `Corrupt` for a list that forms a circle; `Io`.
     pub(crate) fn all(&self, mounted: &LiveFs) -> Result<BTreeSet<Ino>, Error> {
         let mut orphans = BTreeSet::new();
         let mut next = self.first.unwrap_or(Ino(0));
@@ -229,7 +229,7 @@ pub(crate) fn help(mounted: &LiveFs) {
     }
 }
 
-/// Before a change: deletes what was left in a queue that nobody serves. The caller holds nothing.
+/// Before a change: deletes what was left in a queue that no thread serves. The caller holds nothing.
 pub(crate) fn catch_up(mounted: &LiveFs) {
     if mounted.doomed().is_served() {
         return;
@@ -274,8 +274,9 @@ fn reap_noting(mounted: &LiveFs, doomed: &UnderWay<'_>) {
     }
 }
 
-/// Deletes an inode without names that nobody holds, in as many steps as it takes; leaves any other alone. The caller
-/// holds nothing. Whether it is done, as [`delete`]. What a cut between two steps leaves: an orphan with fewer blocks.
+/// Deletes an inode that has no names and no holders, in the number of steps that it takes; leaves any other alone. The
+/// caller holds nothing. Returns whether it is done, like [`delete`]. What a cut between two steps leaves: an orphan
+/// with fewer blocks.
 fn reap(mounted: &LiveFs, doomed: &UnderWay<'_>, patience: Patience) -> Result<bool, Error> {
     let live = mounted.get(doomed.ino())?;
     let locked = live.write_lock();
@@ -358,8 +359,8 @@ pub(crate) enum Patience {
     OneStep,
 }
 
-/// Deletes a locked inode that has no names, is among the orphans, and is used by nobody: its blocks, step by step,
-/// then all that is left. `false` if that takes more than `patience` allows: nothing is done then.
+/// Deletes a locked inode that has no names and no users and is among the orphans: its blocks, step by step, then all
+/// that is left. `false` if that takes more than `patience` allows: nothing is done then.
 ///
 /// # Errors
 /// `Corrupt`, `Io`, `Aborted`; what is left stays among the orphans.
@@ -430,10 +431,10 @@ pub(crate) struct LockedDeletion<'a> {
 }
 
 impl<'a> Deletion<'a> {
-    /// Prepares to delete an inode that has no name any more and that nobody holds. The caller has its lock.
+    /// Prepares to delete an inode that has no names and no holders. The caller has its lock.
     ///
     /// # Errors
-    /// `Corrupt` for one that names blocks which it can't have; `Io`.
+    /// `Corrupt` for one whose map has blocks that are not possible; `Io`.
     pub(crate) fn prepare(
         mounted: &'a LiveFs,
         locked: &'a Exclusive<'a>,

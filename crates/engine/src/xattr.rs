@@ -100,7 +100,7 @@ pub(crate) fn read_now(mounted: &MountedFs, ino: Ino) -> Result<Vec<Xattr>, Erro
 /// The value of one attribute of an inode as it is now, by its whole name.
 ///
 /// # Errors
-/// `NoAttribute`; what Linux says of names that no inode, or not this one, can have.
+/// `NoAttribute`; Linux's error for names that no inode, or not this one, can have.
 pub(crate) fn read_one(mounted: &MountedFs, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Error> {
     let found = match mounted.volume().is_writable() {
         true => read_now(mounted, ino)?,

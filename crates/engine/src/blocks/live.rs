@@ -122,7 +122,7 @@ impl Pin {
 pub(crate) struct Live {
     /// [icache bucket, a lock for each bucket; read: rcu]
     table: CountedTable<LiveBlock>,
-    /// Where a trim goes on. [hand]
+    /// Where the next trim continues. [hand]
     hand: Mutex<Hand>,
     /// Blocks that each thread added since it was last time to look. [written by that thread]
     unseen: Lanes<OwnThread<usize>>,
@@ -172,7 +172,7 @@ impl Live {
         self.table.find(number.0).map(Pin)
     }
 
-    /// Pins a block: the one in the table, or a new one with these bytes, if nobody else put it there first; and says
+    /// Pins a block: the one in the table, or a new one with these bytes, unless another thread was first; also returns
     /// whether it is new.
     pub(crate) fn pin(
         &self,

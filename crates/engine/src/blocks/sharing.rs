@@ -22,9 +22,9 @@ pub(crate) struct AttributeBlocks {
 }
 
 impl AttributeBlocks {
-    /// Adds a block whose contents have this hash; the oldest goes where there are too many.
+    /// Adds a block whose contents have this hash; the oldest is removed if there are too many.
     pub(crate) fn insert(&mut self, block: FsBlock, hash: u32, pin: Pin) {
-        // A hash of 0 says that the block is not to be shared.
+        // A block with a hash of 0 is not to be shared.
         if hash == 0 || self.hashes.contains_key(&block.0) {
             return;
         }

@@ -353,7 +353,7 @@ impl OpenVolume {
         let bytes = self.read_block(block, kind, owner, verify)?;
         let (pin, is_new) = writing.live.pin(block, seal, || bytes);
         if is_new {
-            // What was live already left the cache when it became so, and nobody keeps it there since.
+            // A block that was live already left the cache when it became so, and is not cached since.
             self.cache.remove(block.0);
             writing.look_at_bounds();
         }

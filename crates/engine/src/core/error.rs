@@ -104,7 +104,7 @@ pub enum Error {
     /// would lie in itself.
     #[error("invalid argument")]
     InvalidArgument,
-    /// The file may not be changed so, for a flag of it or of its directory says no; or it is not done to directories.
+    /// A flag of the file or of its directory forbids the change; or directories do not support it.
     #[error("operation not permitted")]
     NotPermitted,
     /// The operation is not supported on this kind of file.
@@ -131,7 +131,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether it says that the image is of a kind that is only read, whatever is done to it first.
+    /// Whether the error means that the image is of a kind that can only be read, whatever is done to it first.
     #[must_use]
     pub fn is_only_read(&self) -> bool {
         matches!(self, Error::UnwritableFeature(_) | Error::OnlyRead(_))

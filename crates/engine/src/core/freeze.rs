@@ -141,7 +141,7 @@ impl Gate {
         false
     }
 
-    /// Waits until nobody turns the gate; unless it is `already` so, it is the caller's to turn.
+    /// Waits until no other thread turns the gate, and begins to turn it; false if it is `already` so, or retired.
     fn turn(&self, already: State) -> bool {
         let mut state = self.state.lock();
         while *state == State::Turning {
@@ -191,7 +191,7 @@ impl Gate {
             // Frozen: until it is thawed.
             drop(self.enter()?);
         }
-        // Relaxed: nobody else looks at it before the gate is open.
+        // Relaxed: no other thread looks at it before the gate is open.
         count.store(1, Ordering::Relaxed);
         Some(Alone {
             gate: self,

@@ -152,8 +152,8 @@ const SECTOR: usize = 512;
 /// Groups in which a copy of the superblock is looked for.
 const MEND_GROUPS: usize = 64;
 
-/// Features that come and go in the first superblock while its copies stay as they were made: those of a mount, those
-/// that are turned on by the first file that needs them, and the one that tunes do.
+/// Features that are set and cleared in the first superblock while its copies stay as they were made: those of a mount,
+/// those that are turned on by the first file that needs them, and the one that tunes do.
 const CHANGING_FEATURES: [Feature; 6] = [
     Feature::NEEDS_RECOVERY,
     Feature::ORPHAN_PRESENT,

@@ -62,7 +62,7 @@ pub(crate) trait Form: Copy + PartialEq + Default + 'static {
 
 /// The form that a live mechanism uses now. An operation under way while it changes ends in the form that it read.
 pub(crate) struct Chosen<F> {
-    /// [written when someone chooses, so its line stays shared]
+    /// [written when a form is chosen, so its line stays shared]
     word: CachePadded<Hint<u32>>,
     form: PhantomData<F>,
 }
@@ -187,7 +187,7 @@ forms! {
 /// How many inode numbers are set aside for a directory and its files.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum DirReserve {
-    /// None until a directory gets its second file, then a quarter as many as it has (`auto`).
+    /// None until a directory has its second file, then a quarter of the number of its names (`auto`).
     #[default]
     Auto,
     /// None (`off`).
@@ -208,7 +208,7 @@ impl DirReserve {
     /// The most.
     pub const MOST: u16 = 4096;
 
-    /// How many numbers a directory gets, where that does not depend on it.
+    /// How many numbers a directory is given, if that does not depend on the directory.
     pub(crate) fn numbers(self) -> Option<u32> {
         match self {
             DirReserve::Auto | DirReserve::Off => None,
@@ -391,7 +391,7 @@ pub enum VariantError {
         is_planned: bool,
         /// Whether it is there, for measurements on a device in memory only.
         is_measured: bool,
-        /// What there is, separated by commas.
+        /// The values, separated by commas.
         there: String,
     },
 }

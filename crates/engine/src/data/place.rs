@@ -27,7 +27,7 @@ const SMALL: u64 = 16;
 /// Block groups of a flexible group from which on the first is left to directories, as in Linux.
 const FLEX_GROUPS: u32 = 4;
 
-/// How a file comes by its blocks.
+/// A source of blocks for a file.
 trait Supply {
     /// Takes blocks for the place's `at`, and as many behind it as there are in a row.
     fn take<'a>(&self, place: &Place<'a, '_>) -> Result<TakenBlocks<'a>, Error>;
@@ -89,7 +89,7 @@ struct Place<'a, 'b> {
     at: u64,
     /// Where the request ends.
     end: u64,
-    /// The block behind the one that holds what is before `at`.
+    /// The block after the one that holds what is before `at`.
     next: Option<FsBlock>,
 }
 

@@ -38,7 +38,7 @@ impl<'a> Changing<'a> {
         self.mounted.volume()
     }
 
-    /// The inode as it is now; nobody else changes it.
+    /// The inode as it is now; no other thread changes it.
     pub(super) fn inode(&self) -> LoadedInode {
         self.locked.inode().snapshot()
     }
@@ -158,7 +158,7 @@ impl<'a> Changing<'a> {
         Ok(())
     }
 
-    /// Zeroes what lies behind the end of the file in its last block, before the file grows.
+    /// Zeroes the bytes after the end of the file in its last block, before the file grows.
     pub(super) fn zero_tail(&self) -> Result<(), Error> {
         let size = self.inode().bytes(self.volume());
         let block = self.volume().geometry().block_size().bytes_u64();
@@ -185,7 +185,7 @@ pub(super) fn run_at(
     block: u64,
     end: u64,
 ) -> Result<Mapping, Error> {
-    // Mostly the first run of the map says all, and takes a third of a walk.
+    // Usually the first run of the map is enough, and takes a third of a walk.
     match map::next_run(volume, inode, block)? {
         None => return Ok(Mapping::hole(block..end)),
         Some(run) if run.logical > block => {

@@ -32,7 +32,7 @@ const STEP_BYTES: u64 = 8 << 20;
 /// Bytes of zeros that are written at once.
 const ZEROS: usize = 1 << 20;
 
-/// Writes `bytes` at `offset` of a regular file; says how many were written, fewer only if an error stopped it, and
+/// Writes `bytes` at `offset` of a regular file; returns how many were written, fewer only if an error stopped it, and
 /// the file's flags.
 pub(crate) fn write(
     mounted: &LiveFs,
@@ -229,7 +229,7 @@ fn overwrite_shared(
     })
 }
 
-/// Writes what is within the file and its data blocks, in place; says in which part of it the last piece was.
+/// Writes the bytes that are within the file and its data blocks, in place; reports in which run the last piece was.
 fn overwrite(
     mounted: &LiveFs,
     inode: &LoadedInode,

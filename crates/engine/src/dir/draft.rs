@@ -357,7 +357,7 @@ impl<'a> DirDraft<'a> {
     /// `NoSpace`, `Unsupported` when new blocks can't be mapped; `Corrupt`, `Io`.
     pub(crate) fn finish(mut self) -> Result<PreparedNames<'a>, Error> {
         let mut blocks = Vec::with_capacity(self.pins.len());
-        // Of one block only; more are not told by fast commits.
+        // Of one block only; fast commits do not support more.
         let leaf = self.pins.keys().next().copied();
         let placed = Placed {
             leaf: leaf.filter(|_| self.directory.is_indexed()).unwrap_or(0),

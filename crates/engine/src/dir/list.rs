@@ -16,8 +16,8 @@ use crate::token::LiveFs;
 /// While others change the directory, names that are there all the time are given once. So a cookie is a hash where
 /// blocks may be split, and a place in a block where names stay where they are.
 ///
-/// A broken block gives one error, and its other entries are left out; the listing then goes on behind it. Each step
-/// may block on I/O and takes a cache shard's lock shortly.
+/// A broken block gives one error, and its other entries are left out; the listing then continues after it. Each step
+/// may block on I/O and holds a cache shard's lock for a moment.
 pub struct DirListing<'a> {
     directory: Directory<'a>,
     /// Entries before this cookie are left out.

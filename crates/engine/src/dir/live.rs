@@ -20,8 +20,8 @@ use crate::token::LiveFs;
 /// Cookies of `.` and `..` in a listing by hash; those of names come behind.
 const OWN: u64 = 1;
 const PARENT: u64 = 2;
-/// Of a cookie by hash, the bits that count names whose hashes are alike. No count comes so far that the cookie would
-/// be another major hash's.
+/// In a cookie by hash: the bits that count names with the same hash. No count is so large that the cookie would be
+/// another major hash's.
 const ALIKE: u64 = 0xff;
 
 /// A listing of a directory in use.

@@ -121,7 +121,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Of the volume's groups; reads nothing. `said`: what each descriptor says, on a volume that is written to.
+    /// The groups of a volume; reads nothing. `said`: what each descriptor records, on a volume that is written to.
     pub(crate) fn new(
         volume: &OpenVolume,
         said: &[DescriptorInodes],
@@ -236,8 +236,8 @@ impl Groups {
         }
     }
 
-    /// Reads a group's bitmap of inodes; one that was never written has none in use. What it gives, an error too, is
-    /// nothing to go by once another thread's was put in place: a commit may lie between the two reads.
+    /// Reads a group's bitmap of inodes; one that was never written has none in use. The result, an error too, must not
+    /// be used once another thread's bitmap is in memory: a commit may lie between the two reads.
     fn load_inode_bits(&self, volume: &OpenVolume, group: Group) -> Result<InodeBits, Error> {
         let geometry = volume.geometry();
         let desc = newest_descriptor(volume, group)?;
@@ -257,8 +257,8 @@ impl Groups {
         ))
     }
 
-    /// A group's bitmap of inodes is broken: none is taken from it, and the sum goes without it. Nothing is done if
-    /// another thread has read it well.
+    /// Excludes a group whose bitmap of inodes is broken: no number is taken from it, and the sum does not count it.
+    /// Nothing is done if another thread has read the bitmap without an error.
     pub(crate) fn exclude_inodes(&self, group: Group, corrupt: Corrupt) {
         if self.inodes.exclude(group) {
             self.note_broken(corrupt);
@@ -368,7 +368,7 @@ fn load_bits(volume: &OpenVolume, group: Group, is_initial: bool) -> Result<Bits
         volume.load_newest(desc.block_bitmap(), &mut blocks)?;
         desc.verify_block_bitmap(&blocks, geometry, group)?;
     }
-    // Whatever the bits say, nobody gets the blocks that hold the file system's own tables.
+    // Whatever the bits say, the blocks of the file system's own tables are never given out.
     let first = geometry.group_first_block(group).0;
     let end = first + u64::from(geometry.group_blocks(group));
     for zone in volume.zones().within(first..end) {

@@ -32,7 +32,7 @@ use windows::Windows;
 /// Blocks of a handle that taking or freeing a number uses: bitmaps, a descriptor block, the superblock.
 pub(crate) const BLOCKS_AN_INODE: u32 = 4;
 
-/// The place that a new name will have in its directory, found before the number is taken. What it says are hints.
+/// The place that a new name will have in its directory, found before the number is taken. All values are hints.
 pub(crate) trait SlotHints {
     /// The name's hash, where the directory is indexed by it.
     fn hash(&self) -> Option<u32>;
@@ -68,9 +68,9 @@ pub(crate) struct InodeRequest<'a> {
     pub(crate) is_directory: bool,
     /// Whether subdirectories of the parent are unrelated to each other.
     pub(crate) is_top: bool,
-    /// The name that it gets; empty if none.
+    /// The name that it will have; empty if none.
     pub(crate) name: &'a [u8],
-    /// Where the name goes; nowhere for an inode without one.
+    /// Where the name will be put; `None` for an inode without one.
     pub(crate) slot: Option<&'a dyn SlotHints>,
 }
 
@@ -166,7 +166,7 @@ impl Ialloc {
         Err(Error::NoSpace)
     }
 
-    /// Sees to windows that nobody used for long; called now and then.
+    /// Gives back windows that were not used for long; called now and then.
     pub(crate) fn keep_bounds(&self) {
         self.windows.draw_back_idle();
     }
@@ -280,7 +280,7 @@ pub(crate) fn take_exact<'a>(
     Ok(Some(InodeNumber::new(place, taken, is_directory)))
 }
 
-/// A number in use that the owner of this value is about to free; nobody else can. Dropping it leaves it in use.
+/// A number in use that the owner of this value is about to free; no other thread can. Dropping it leaves it in use.
 pub(crate) struct FreeingNumber<'a> {
     groups: &'a Groups,
     group: Group,

@@ -115,7 +115,7 @@ pub(crate) fn take<'a>(
     Ok(TakenBlocks::new(groups, geometry, run))
 }
 
-/// Blocks in use that the owner of this value is about to free; nobody else can. Dropping it leaves them in use.
+/// Blocks in use that the owner of this value is about to free; no other thread can. Dropping it leaves them in use.
 pub(crate) struct Freeing<'a> {
     groups: &'a Groups,
     geometry: &'a Geometry,

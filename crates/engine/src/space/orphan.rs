@@ -107,7 +107,7 @@ enum What<'a> {
     Claimed(Claim<'a>),
     /// The inode's slot becomes free.
     Released(u32),
-    /// The inode goes on the list.
+    /// The inode is put on the list.
     Listed,
     /// It leaves its place on the list.
     Unlisted(u64),

@@ -190,8 +190,8 @@ pub(crate) fn follow_mode(
     Ok(Some(lists).filter(Lists::is_changed))
 }
 
-/// What a new inode gets: its permission bits, and with a default ACL of its directory (whose lock the caller holds)
-/// ACLs.
+/// What a new inode inherits: its permission bits, and with a default ACL of its directory (whose lock the caller
+/// holds) ACLs.
 ///
 /// # Errors
 /// `NoSpace` when they fit neither into the inode nor into a block; `Corrupt`, `Io`.

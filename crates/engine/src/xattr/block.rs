@@ -23,8 +23,8 @@ use crate::token::LiveFs;
 /// Inodes that share one block at most, as in Linux.
 const MAX_REFERENCES: u32 = 1024;
 
-/// A reference to a block of attributes that goes, prepared except for the lock: [`Release::lock`] comes before the
-/// handle, [`LockedRelease::apply`] under it.
+/// A reference to a block of attributes that is removed, prepared except for the lock: [`Release::lock`] comes before
+/// the handle, [`LockedRelease::apply`] under it.
 pub(crate) struct Release<'a> {
     mounted: &'a LiveFs,
     /// Whose reference it is.
@@ -32,11 +32,11 @@ pub(crate) struct Release<'a> {
     old: Option<(FsBlock, Pin)>,
 }
 
-/// A reference that goes in the next handle.
+/// A reference that is removed in the next handle.
 pub(crate) struct LockedRelease<'a> {
     release: Release<'a>,
     known: Option<MutexGuard<'a, AttributeBlocks>>,
-    /// The block, if it goes with the reference.
+    /// The block, if it is freed with the reference.
     freeing: Option<Freeing<'a>>,
 }
 
@@ -139,7 +139,7 @@ pub(super) struct BlockChange<'a> {
     spare: Option<TakenBlocks<'a>>,
 }
 
-/// What comes in the place of an inode's block.
+/// What replaces an inode's block.
 enum Fate<'a> {
     Nothing,
     InPlace,
@@ -153,7 +153,7 @@ pub(super) struct LockedChange<'a> {
     new: Vec<u8>,
     fate: Fate<'a>,
     known: MutexGuard<'a, AttributeBlocks>,
-    /// The old block, if it goes with its reference.
+    /// The old block, if it is freed with its reference.
     freeing: Option<Freeing<'a>>,
 }
 
@@ -182,7 +182,7 @@ impl<'a> BlockChange<'a> {
             let mut known = mounted.writing().attribute_blocks.lock();
             let bytes = pin.bytes();
             if xattr::references(&bytes) == 1 {
-                // From here on nobody finds it, so nobody shares it: it stays this inode's alone.
+                // From here on no thread finds it, so no other inode shares it.
                 known.remove(*at);
                 drop(known);
                 let spare = None;

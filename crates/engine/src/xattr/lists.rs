@@ -75,7 +75,7 @@ impl Lists {
         Some(&found.value)
     }
 
-    /// Sets an attribute: in the inode if there is room, else in the block; what the other list has of it goes.
+    /// Sets an attribute: in the inode if there is room, else in the block; a value in the other list is removed.
     ///
     /// # Errors
     /// `Exists`, `NoAttribute` if `flag` asks for it; `NoSpace` if it fits in neither place.

@@ -22,7 +22,7 @@ const USER: &[u8] = b"user.";
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
-/// What an inode of this type says of a name of which it is asked for the value, if it has none, or can have none.
+/// The error for a name without a value in an inode of this type: the inode has none, or can have none.
 pub(super) fn absence(inode: &LoadedInode, name: &[u8]) -> Error {
     let verified = verify_length(name).and_then(|()| match is_refused_user(inode, name) {
         true => Err(Error::NoAttribute),
@@ -118,8 +118,8 @@ pub(crate) struct LockedXattrs<'a> {
 }
 
 impl<'a> XattrChange<'a> {
-    /// Prepares the change to these lists of an inode that is there, or (`None`) of one that is about to be made. The
-    /// caller holds its lock.
+    /// Prepares the change to these lists of an existing inode, or (`None`) of one that is about to be made. The caller
+    /// holds its lock.
     ///
     /// # Errors
     /// `Corrupt`, `Io`, `ReadOnly`, `Aborted`.

@@ -44,7 +44,7 @@ pub(crate) struct Reserve {
     bounded: Lanes<OwnThread<bool>>,
 }
 
-/// While this lives, its thread acts for someone: see [`crate::InodeFs::act_for`].
+/// While this lives, its thread acts for a caller: see [`crate::InodeFs::act_for`].
 pub struct Acting<'a> {
     bounded: &'a OwnThread<bool>,
     before: bool,
@@ -72,7 +72,7 @@ impl Reserve {
         }
     }
 
-    /// Free blocks that nobody but root, or an operation that frees, may take.
+    /// Free blocks that only root, or an operation that frees, may take.
     pub(crate) fn held_back(&self) -> u64 {
         self.pool.saturating_add(self.of_root)
     }

@@ -28,7 +28,7 @@ impl Zones {
     /// No zones.
     pub(crate) const NONE: Zones = Zones(Vec::new());
 
-    /// Adds blocks that belong to nobody, or to the map of one inode of the file system's own.
+    /// Adds blocks that belong to no inode, or to the map of one inode of the file system's own.
     ///
     /// # Errors
     /// `Unsupported` when there are more places than are kept.

@@ -40,7 +40,7 @@ impl<'a> Place<'a, '_> {
         {
             return Ok(blocks);
         }
-        // One write of a whole file, which nobody has open to write more.
+        // One write of a whole file, which is not open to be written further.
         if self.next.is_none() && self.at == 0 && !live.life.is_held() {
             return self.take_out(self.goal(), want, want);
         }
@@ -54,7 +54,7 @@ impl<'a> Place<'a, '_> {
         let mut blocks = self.take_out(self.goal(), range.1 - range.0, want)?;
         mounted.preallocations().refills.add(1);
         let lead = self.at - range.0;
-        // If it does not hold all that is wanted in its place, what is wanted comes first.
+        // If the kept run does not hold all wanted blocks in their places, the wanted blocks come first.
         if lead > 0 && lead + want <= u64::from(blocks.run().len) {
             let before = blocks.split(bounded(lead));
             mounted.keep_for(live, range.0, before.set_aside());

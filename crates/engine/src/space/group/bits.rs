@@ -13,7 +13,7 @@ use super::buddy::Buddy;
 /// A group's blocks in memory. [group]
 pub(crate) struct Bits {
     buddy: Buddy,
-    /// Runs in use that someone is about to free, or that an epoch freed that is not durable: length by first bit.
+    /// Runs in use that a thread is about to free, or that an epoch freed that is not durable: length by first bit.
     leaving: BTreeMap<u32, u32>,
     outstanding: u32,
     /// An epoch took or freed some since they were read.
@@ -36,7 +36,7 @@ impl Bits {
         &mut self.buddy
     }
 
-    /// Whether the newest image says the same.
+    /// Whether the newest image agrees, so that the bits may be dropped.
     pub(crate) fn may_go(&self) -> bool {
         self.outstanding == 0
     }
@@ -100,7 +100,8 @@ impl Bits {
         self.has_changed |= count > 0;
     }
 
-    /// Someone is going to free blocks; the first one that can't be freed, if any: it is free, or being freed.
+    /// Announces that a thread is going to free blocks. The error is the first one that can't be freed: it is free, or
+    /// being freed.
     pub(crate) fn leave(&mut self, range: Range<u32>) -> Result<(), u32> {
         if let Some(free) = self.buddy.first_free(range.clone()) {
             return Err(free);

@@ -192,8 +192,8 @@ impl InodeNumbers {
         }
     }
 
-    /// A group's bitmap can't be used: nothing is taken from it, and the sum goes without it. Whether that is news; not
-    /// if a bitmap is there, which then counts.
+    /// Excludes a group whose bitmap can't be used: nothing is taken from it, and the sum does not count it. Returns
+    /// whether that is new; false if a bitmap is in memory, which then counts.
     pub(super) fn exclude(&self, group: Group) -> bool {
         let _alone = self.loading.lock();
         if self.loaded(group).is_some() {

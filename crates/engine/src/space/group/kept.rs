@@ -49,7 +49,7 @@ struct Slot {
     /// How often they were put in place.
     loads: u64,
     /// No epoch changed the group's bitmap since it was made; it may not be written, or be on its way: the first epoch
-    /// with an inode in the group writes it, whether anybody has read it or not.
+    /// with an inode in the group writes it, even if no thread has read it.
     is_initial: bool,
 }
 
@@ -113,7 +113,7 @@ fn order_byte(len: u32) -> u8 {
 }
 
 impl Kept {
-    /// Of a group of which this was said; nothing is known about how its free blocks lie.
+    /// From a group's descriptor; nothing is known about how its free blocks lie.
     pub(super) fn new(said: &DescriptorInodes) -> Kept {
         let free = said.blocks;
         let order = u32::from(order_byte(free));
@@ -272,7 +272,8 @@ impl Groups {
         kept.map_or(0, |kept| Kept::get(&kept.free_blocks))
     }
 
-    /// A group's bitmap of blocks is broken: none is taken from it any more, and the sum goes without it.
+    /// Excludes a group whose bitmap of blocks is broken: none is taken from it any more, and the sum does not count
+    /// it.
     pub(crate) fn exclude(&self, group: Group, corrupt: Corrupt) {
         let kept = &self.kept[group.0 as usize];
         let slot = kept.slot.lock();

@@ -2,8 +2,7 @@
 
 use sync::Counter;
 
-/// How a run of blocks is looked for, from what is quick to what finds any; [`crate::space::mballoc`] says what each
-/// means.
+/// How a run of blocks is looked for, from what is quick to what finds any; [`crate::space::mballoc`] describes each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Criterion {
     Goal,

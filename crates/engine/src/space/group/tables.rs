@@ -94,7 +94,7 @@ impl Groups {
         let zeros = vec![0; block_bytes * (end - first) as usize];
         let device = volume.cache().device();
         device.write_at(blocks.start * block_bytes as u64, &zeros)?;
-        // It makes data of anybody durable; what one that failed has lost nobody knows.
+        // It makes other threads' data durable too; what a failed flush has lost is not known.
         device.flush().inspect_err(|error| {
             if let Ok(writing) = volume.writing() {
                 writing.journal.abort(&error.to_string());

@@ -9,7 +9,7 @@ use super::window::Window;
 /// What is known of an inode's own number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Known {
-    /// Nothing but what the bitmap's image says.
+    /// Only what the bitmap's image records.
     Nothing,
     /// It was put in use since the inode came into memory.
     Applied,

@@ -121,8 +121,8 @@ impl OfFile {
         found
     }
 
-    /// Keeps blocks from the logical block on, for which nothing is kept. Gives back what is too much, and says whether
-    /// the file must be put on a list.
+    /// Keeps blocks from the logical block on, for which nothing is kept. Gives back what is too much, and returns
+    /// whether the file must be put on a list.
     fn put(&self, logical: u64, blocks: Aside) -> (Option<Aside>, bool) {
         let mut pieces = self.pieces.lock();
         let index = pieces.partition_point(|piece| piece.logical < logical);
@@ -207,7 +207,7 @@ pub(crate) struct Preallocations {
     pub(crate) refills: Counter,
     /// Runs taken out of the bitmaps for threads.
     pub(crate) lane_refills: Counter,
-    /// Runs given back since someone found no space.
+    /// Runs given back since a thread found no space.
     pub(crate) discards: Counter,
 }
 
@@ -235,7 +235,7 @@ impl Preallocations {
         self.form.get() == Preallocation::On
     }
 
-    /// Blocks that are kept: out of the bitmaps, and free all the same. Exact when nothing is under way.
+    /// Blocks that are kept: out of the bitmaps, and free nevertheless. Exact when nothing is under way.
     pub(crate) fn blocks(&self) -> u64 {
         let lanes = self.lanes.iter().map(|lane| lane.blocks.get());
         u64::try_from(lanes.sum::<i64>()).unwrap_or(0)
@@ -341,7 +341,7 @@ impl Preallocations {
         over
     }
 
-    /// The right to draw everything back: nobody else has any of it in hand.
+    /// The right to draw everything back: no other thread is drawing back.
     #[track_caller]
     pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
         self.drawing_back.lock()

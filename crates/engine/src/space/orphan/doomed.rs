@@ -76,7 +76,7 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Doomed {
-    /// An empty queue that nobody serves.
+    /// An empty queue that no thread serves.
     pub(crate) fn new() -> Doomed {
         Doomed {
             waiting: CachePadded::new(Mutex::new(Rank::Leaf, VecDeque::new())),
@@ -150,7 +150,7 @@ impl Doomed {
         self.pop(&mut self.waiting.lock(), lane)
     }
 
-    /// Takes an inode off the queue; it is under way before the lock goes.
+    /// Takes an inode off the queue; it is under way before the lock is released.
     fn pop<'a>(&'a self, waiting: &mut VecDeque<Ino>, lane: &'a AtomicU64) -> Option<UnderWay<'a>> {
         let ino = waiting.pop_front()?;
         self.note_len(waiting);

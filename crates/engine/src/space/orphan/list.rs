@@ -46,7 +46,7 @@ impl List {
         let removed = self.chain.remove(&place)?;
         let next = self.chain.range(..place).next_back();
         let next = next.map_or(Ino(0), |(_, next)| next.ino());
-        // The one that named it came after it.
+        // The inode that named it was added after it.
         let before = self.chain.range(place..).next();
         let head = match before {
             Some((_, before)) => {

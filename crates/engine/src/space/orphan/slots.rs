@@ -163,8 +163,8 @@ pub(super) struct Met {
     pub(super) passes: u64,
 }
 
-/// Passes over a range that was said to have a free slot, before it is left for the next: others may take each free
-/// word just before, and free one just behind, for ever.
+/// Passes over a range that should have a free slot, before it is left for the next: others may take each free word
+/// just before, and free one just behind, for ever.
 const PASSES: u32 = 3;
 
 impl Table {
@@ -180,7 +180,7 @@ impl Table {
             ranges: ranges.map(CachePadded::new).collect(),
         };
         for (slot, ino) in used {
-            // Relaxed: nobody else has the table yet; here and below.
+            // Relaxed: no other thread has the table yet; here and below.
             table.word(*slot).store(ino.0.into(), Ordering::Relaxed);
             let range = &table.ranges[shape.range_of(*slot) as usize];
             // Relaxed: no other thread has the table yet.
@@ -271,7 +271,7 @@ impl Table {
     /// Frees a slot, as its owner; its new version.
     pub(super) fn release(&self, slot: u32) -> u32 {
         let word = self.word(slot);
-        // Relaxed: nobody else changes a word that is in use.
+        // Relaxed: no other thread changes a word that is in use.
         let version = ((word.load(Ordering::Relaxed) >> 32) as u32).wrapping_add(1);
         // Release: the thread that claims the slot next begins its handle after this one began; pairs with the Acquire
         // in `claim_word`.
@@ -280,7 +280,7 @@ impl Table {
         version
     }
 
-    /// Whether no slot is in use, as far as nobody changes that meanwhile.
+    /// Whether no slot is in use, if no other thread changes that meanwhile.
     pub(super) fn is_empty(&self) -> bool {
         let mut ranges = (0..self.shape.ranges()).zip(&self.ranges);
         // Acquire: pairs with the Release in `put_back`.
@@ -420,7 +420,7 @@ mod tests {
             },
             &[],
         );
-        // Relaxed: nobody else has it.
+        // Relaxed: no other thread has it.
         table
             .word(0)
             .store(u64::from(u32::MAX) << 32, Ordering::Relaxed);

@@ -156,7 +156,7 @@ impl InodeBits {
                 bits |= u64::MAX << rest;
             }
             free += bits.count_zeros();
-            // Relaxed: nobody else has them yet; here and below.
+            // Relaxed: no other thread has them yet; here and below.
             used.word(word).store(bits, Ordering::Relaxed);
             // Relaxed: no other thread has it yet.
             in_image.word(word).store(bits, Ordering::Relaxed);

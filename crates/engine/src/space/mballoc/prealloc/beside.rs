@@ -65,8 +65,8 @@ impl Beside {
 }
 
 impl Preallocations {
-    /// Takes a block that the calling thread keeps for inodes of a group; else says how many to take out of the bitmaps
-    /// now, of which it keeps what is left.
+    /// Takes a block that the calling thread keeps for inodes of a group; otherwise returns how many to take out of the
+    /// bitmaps now, of which the thread keeps the rest.
     pub(crate) fn take_beside(&self, group: Group) -> Result<Aside, u32> {
         let mut beside = self.lanes.mine().kept.beside.lock();
         let of = beside.of(group).ok_or(1_u32)?;
