@@ -75,7 +75,7 @@ const BYTES_A_BLOCK: u64 = 4096;
 pub(super) const TRIES: usize = 3;
 
 /// [`lookup`] in the directory with this number as it is now. Others may change it meanwhile: an answer other than
-/// "found" counts only if nobody did; after some tries the directory's lock decides.
+/// "found" counts only if the names did not change; after some tries the directory's lock decides.
 pub(crate) fn lookup_in(mounted: &MountedFs, ino: Ino, name: &[u8]) -> Result<Ino, Error> {
     let volume = mounted.volume();
     if !volume.is_writable() {
@@ -132,7 +132,7 @@ impl NameHint {
         self.looked.ino
     }
 
-    /// The version of the directory's names at which it was seen, if nobody changed them meanwhile.
+    /// The version of the directory's names at which it was seen; `None` if they changed meanwhile.
     pub(super) fn version(&self) -> Option<u64> {
         self.version
     }

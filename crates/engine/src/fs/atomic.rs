@@ -51,7 +51,7 @@ impl InodeFs {
     /// Closes the file system as it was at [`InodeFs::begin_atomic`]. Afterwards it may only be dropped.
     ///
     /// # Errors
-    /// `ReadOnly`, `Io`; what was done is forgotten all the same.
+    /// `ReadOnly`, `Io`; the changes are dropped nevertheless.
     pub fn abandon(&mut self) -> Result<(), Error> {
         mount::abandon(self.live()?)
     }

@@ -9,12 +9,11 @@ use crate::core::Error;
 use crate::fs::{InodeFs, InodeRef};
 
 impl InodeFs {
-    /// The inode with this number, as long as it is the one that had this generation; held, as by [`InodeFs::hold`],
-    /// where the file system is written to. One without names is found while others hold it.
+    /// The inode with this number, as long as it is the one that had this generation; held, as by [`InodeFs::hold`], if
+    /// the file system is written to. One without names is found while it has other holders.
     ///
     /// # Errors
-    /// `Stale` if it was deleted, or its number is another's now, or nobody's, or about to be another's; `Corrupt`,
-    /// `Io`.
+    /// `Stale` if it was deleted, or its number is free, or used or about to be used by another inode; `Corrupt`, `Io`.
     pub fn open_by_handle(&self, ino: Ino, generation: Generation) -> Result<InodeRef<'_>, Error> {
         self.noting(self.by_handle(ino, generation))
     }
@@ -27,7 +26,7 @@ impl InodeFs {
         };
         let is_it = |found: Generation| (found == generation).then_some(()).ok_or(Error::Stale);
         if mounted.volume().check_ordinary(ino).is_err() {
-            // The file system's own is nobody's to open.
+            // An inode of the file system's own can't be opened.
             return Err(Error::Stale);
         }
         if !mounted.volume().is_writable() {

@@ -113,7 +113,7 @@ impl Metadata {
         self.crtime.map(SystemTime::from)
     }
 
-    /// What a record tells.
+    /// The metadata of a record.
     pub(super) fn of(volume: &OpenVolume, ino: Ino, inode: &Inode) -> Metadata {
         let geometry = volume.geometry();
         // A loaded inode in use has a type.
@@ -221,7 +221,7 @@ impl InodeRef<'_> {
         FoundInode(self.inode)
     }
 
-    /// What `stat` tells.
+    /// What `stat` reports.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         Metadata::of(self.mounted.volume(), self.inode.ino(), &self.inode)

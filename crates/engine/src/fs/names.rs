@@ -309,8 +309,9 @@ impl InodeFs {
         }
     }
 
-    /// Says that one who wrote to a file will not go on: blocks that were kept for it, so that it grows in one piece,
-    /// are given back. Anyone may still write to it. Waits for no I/O; does nothing for what is not in memory.
+    /// Announces that a caller that wrote to a file will not write more: blocks that were kept for it, so that it grows
+    /// in one piece, are given back. The file may still be written to. Waits for no I/O; does nothing for an inode that
+    /// is not in memory.
     pub fn closed(&self, ino: Ino) {
         self.mounted.closed(ino);
     }

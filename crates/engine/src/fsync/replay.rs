@@ -462,8 +462,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Takes a record's fields, except what the map, the names and the attributes make of the inode, and for what an
-    /// orphan's `dtime` says.
+    /// Takes a record's fields, except those that follow from the map, the names and the attributes of the inode, and
+    /// an orphan's `dtime`.
     fn take_fields(&self, inode: &mut Inode, said: &Inode) {
         let now = *inode;
         let volume = self.mounted.volume();

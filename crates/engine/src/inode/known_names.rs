@@ -68,7 +68,7 @@ impl Drop for Known {
     }
 }
 
-/// A name as words, with zeros behind it, which no name has in it. None for one that is not kept.
+/// A name as words, padded with zeros, which no name contains. `None` for one that is not kept.
 fn words_of(name: &[u8]) -> Option<[u64; NAME_WORDS]> {
     let mut bytes = [0; NAME_BYTES];
     bytes.get_mut(..name.len())?.copy_from_slice(name);
@@ -144,7 +144,7 @@ impl Known {
             return;
         };
         let is_old = |place: &&Entry| place.copy().is_none_or(|words| words[0] != version);
-        // Where both are of this version, another bit of the hash says which one goes.
+        // If both are of this version, another bit of the hash decides which one is replaced.
         let place = places
             .into_iter()
             .find(is_old)

@@ -169,8 +169,8 @@ impl LiveInode {
         self.logging.as_ref()
     }
 
-    /// The inode was made under this handle, as its record says. The caller has its lock. All of a file without
-    /// attributes is in its record, unless a replay would leave something of what was in its place before.
+    /// Records that the inode was made under this handle. The caller has its lock. All of a file without attributes is
+    /// in its record, unless a replay would leave something of what was in its place before.
     pub(crate) fn set_made(&self, handle: &Handle<'_>, file_type: FileType, place: WasInPlace) {
         self.life.set_born(handle.epoch());
         let logging = self.logging.as_ref();
@@ -243,9 +243,9 @@ impl LiveInode {
         self.logging.iter().for_each(Logging::note_data);
     }
 
-    /// Whether nothing would be forgotten with the inode, which nobody else has: no block is kept for it, it has no
-    /// entry among the orphans, its last change is in an epoch up to `committed`, and its data are durable up to the
-    /// end of `flushed`.
+    /// Whether nothing would be lost if the inode, which no other thread has, left memory: no block is kept for it, it
+    /// has no entry among the orphans, its last change is in an epoch up to `committed`, and its data are durable up to
+    /// the end of `flushed`.
     pub(crate) fn may_go(&self, committed: Epoch, flushed: Epoch) -> bool {
         self.stamp() <= committed
             && self.data.overwritten() <= flushed
@@ -264,7 +264,8 @@ impl LiveInode {
         inode.mode() != 0 && inode.generation() == generation
     }
 
-    /// The record as it is now, for someone to see, without a lock, if no thread is in the way and all of it is there.
+    /// The record as it is now, for a caller to see, without a lock; `None` if another thread is in the way or the
+    /// record is not whole.
     pub(crate) fn record(&self) -> Option<Inode> {
         let (inode, _) = self.record.copy()?;
         self.times.set_seen();

@@ -118,8 +118,8 @@ impl Logging {
     }
 }
 
-/// Whether a record in the log tells the difference between two states of an inode; a directory's names and their times
-/// are no affair of its own record.
+/// Whether a record in the log can express the difference between two states of an inode; a directory's names and their
+/// times do not belong to its own record.
 pub(crate) fn is_loggable(before: &Inode, after: &Inode) -> bool {
     let is_directory = before.file_type() == Some(FileType::Directory);
     let stays = before.file_type() == after.file_type()

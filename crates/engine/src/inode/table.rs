@@ -163,7 +163,7 @@ impl InodesInMemory {
         found
     }
 
-    /// The inode with this number, if it is in memory and the test says yes. The test waits for nothing, and sees an
+    /// The inode with this number, if it is in memory and the test accepts it. The test waits for nothing, and sees an
     /// inode that others may be making, changing or deleting.
     pub(crate) fn find_by(&self, ino: Ino, test: impl FnOnce(&LiveInode) -> bool) -> LookOutcome {
         let mut refused = false;

@@ -21,7 +21,7 @@ use crate::core::sb::{self, SuperblockFound};
 const COPIES: [u32; 5] = [1, 3, 5, 7, 9];
 /// Sizes of inodes with which the journal's is looked for.
 const INODE_SIZES: [u16; 4] = [256, 128, 512, 1024];
-/// Inodes a group while nobody knows how many there are: more than those that are reserved.
+/// Inodes a group while their number is not known: more than those that are reserved.
 const SOME_INODES: u32 = 16;
 
 /// A minor revision that no file system has.
@@ -30,7 +30,7 @@ const GUESSED: u16 = u16::MAX;
 /// The superblock in use.
 pub(super) struct Whole {
     pub(super) superblock: Superblock,
-    /// Whether the first one on the device says something else.
+    /// Whether the first superblock on the device differs.
     pub(super) is_rebuilt: bool,
 }
 

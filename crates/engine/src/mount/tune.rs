@@ -25,12 +25,12 @@ use crate::core::sb;
 use crate::inode::MountedFs;
 use crate::space::group::DescriptorSurvey;
 
-/// Lets `change` change the superblock of an image that nobody has open. `clock` says when that was. It may be asked
-/// twice, of two superblocks that differ in a feature.
+/// Lets `change` change the superblock of an image that is not open. `clock` gives the time of the change. `change` may
+/// be called twice, for two superblocks that differ in a feature.
 ///
 /// # Errors
-/// What `change` said: nothing was written then, but what the journal held; as [`crate::InodeFs::open_for_writing`] for
-/// what can't be written to.
+/// Those of `change`: nothing was written then, except what the journal held; those of
+/// [`crate::InodeFs::open_for_writing`] for an image that can't be written to.
 pub fn tune<E: From<Error>>(
     device: &Arc<dyn BlockDevice>,
     clock: Clock,

@@ -29,7 +29,7 @@ struct Asked<'a> {
 enum Installed {
     /// It is done; `orphan` is the replaced inode if that is to be reaped.
     Done { orphan: Option<Ino> },
-    /// Nothing is done: the name stands for something else by now.
+    /// Nothing is done: the name stands for another inode by now.
     Other,
 }
 
@@ -117,7 +117,7 @@ fn try_install(mounted: &LiveFs, asked: Asked<'_>) -> Result<Installed, Error> {
     Ok(Installed::Done { orphan })
 }
 
-/// The directory's names with the new one; `None` if the name stands for something else than `replaced`.
+/// The directory's names with the new one; `None` if the name stands for another inode than `replaced`.
 fn names<'a>(
     mounted: &'a LiveFs,
     locked: &'a Together<'a>,

@@ -19,7 +19,7 @@ use crate::reap::{self, Deletion, LockedDeletion, Prepared};
 use crate::space::orphan::{LockedEntry, OrphanChange};
 use crate::token::LiveFs;
 
-/// What becomes of an inode when a name of it goes, prepared under its lock.
+/// The fate of an inode that loses a name, prepared under its lock.
 pub(super) struct LostName<'a> {
     locked: &'a Exclusive<'a>,
     fate: Fate<'a>,
@@ -48,7 +48,7 @@ enum Fate<'a> {
 
 impl<'a> LostName<'a> {
     /// Prepares for an inode that loses one name, or (a directory) all. If it `is_deleted_later`, it becomes an orphan
-    /// even if nobody holds it, and the lock on blocks of attributes is not taken.
+    /// even without a holder, and the lock on blocks of attributes is not taken.
     pub(super) fn prepare(
         mounted: &'a LiveFs,
         locked: &'a Exclusive<'a>,

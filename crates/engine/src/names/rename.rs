@@ -128,7 +128,7 @@ fn look_up(mounted: &LiveFs, old: NameIn<'_>, new: NameIn<'_>) -> Result<Found, 
     })
 }
 
-/// Whether `above` is `ino` or a directory that it lies in. Nobody moves directories meanwhile.
+/// Whether `above` is `ino` or a directory that contains it. No directory is moved meanwhile.
 fn is_within(mounted: &LiveFs, ino: Ino, above: Ino) -> Result<bool, Error> {
     let mut here = ino;
     for _ in 0..limits::ANCESTORS {
@@ -372,7 +372,8 @@ impl<'a> Step<'a> {
         Ok(Tried::Done { orphan })
     }
 
-    /// The names of the directories when what is moved has the new name, and the old one stands for `left` or is gone.
+    /// The names of the directories when the moved inode has the new name, and the old name stands for `left` or is
+    /// removed.
     fn move_name(
         &self,
         mut drafts: Drafts<'a>,
@@ -483,8 +484,8 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Tells fast commits: the new name stands for what was moved, the old one for `left`. What no fast commit tells is
-    /// an exchange, a whiteout, and a directory's move.
+    /// Records for fast commits that the new name stands for the moved inode, the old one for `left`. Fast commits do
+    /// not support an exchange, a whiteout, or a directory's move.
     fn note_names(&self, handle: &Handle<'_>, left: Option<Ino>) {
         let (moved, replaced) = (self.found.moved, self.found.replaced);
         let (old, new) = (self.old, self.new);

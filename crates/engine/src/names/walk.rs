@@ -44,8 +44,8 @@ pub struct WalkEnd {
     pub found: Option<Ino>,
 }
 
-/// The inode that a path leads to from `root`, which it does not leave. `follow_last` says whether a symbolic link at
-/// its end is followed.
+/// The inode that a path leads to from `root`, which it does not leave. With `follow_last` a symbolic link at its end
+/// is followed.
 pub(crate) fn resolve(
     mounted: &MountedFs,
     root: Ino,
@@ -131,7 +131,7 @@ impl Rest {
         Ok(())
     }
 
-    /// A name as it is looked up in `here`: the root is its own parent, whatever its entry says.
+    /// A name as it is looked up in `here`: the root is its own parent, whatever its `..` entry holds.
     fn shown_name<'a>(&self, name: &'a [u8]) -> &'a [u8] {
         match name {
             b".." if self.here == self.root => b".",

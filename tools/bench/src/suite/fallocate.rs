@@ -335,8 +335,8 @@ fn prepare(target: &InProcess, fill: Fill, seed: u64) -> Result<(), Error> {
     target.settle()
 }
 
-/// Makes files of up to `most` steps until the image is full except [`LEFT`], or for what is set aside for maps of
-/// files: its last 2%. Gives their names.
+/// Makes files of up to `most` steps until only [`LEFT`] is free, or the last 2%, which are set aside for the maps of
+/// files. Returns their names.
 fn filled(
     target: &InProcess,
     directory: &Ino,

@@ -210,7 +210,7 @@ impl FsyncLog {
     /// so that nothing of it changes meanwhile and the transaction is not sealed.
     ///
     /// # Errors
-    /// `Closed`, when two names have one hash: then nobody may log any more, as the closure is there in part.
+    /// `Closed`, if two names have one hash: then the log is closed, because the closure is there in part.
     pub(crate) fn add(
         &self,
         closure: &Closure,

@@ -114,8 +114,8 @@ impl BatchRanges {
         }
     }
 
-    /// Takes ranges of a batch in, in place of what earlier ones of that batch said of the same blocks. What an earlier
-    /// batch said goes.
+    /// Takes in ranges of a batch; they replace earlier ranges of the same batch for the same blocks. Ranges of an
+    /// earlier batch are dropped.
     pub(crate) fn take_in(&mut self, stamp: Batch, new: &[Range]) {
         if self.stamp != stamp {
             self.ranges.clear();

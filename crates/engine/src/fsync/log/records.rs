@@ -21,7 +21,7 @@ use ondisk::{Corrupt, Ino, LBlock};
 
 use crate::fsync::log::item::{Batch, Logged, NameItem, Range};
 
-/// What one batch says.
+/// The contents of one batch.
 #[derive(Default, Debug)]
 pub(crate) struct BatchRecords {
     pub(crate) inodes: BTreeMap<Ino, Logged>,

@@ -42,12 +42,12 @@ impl Default for Mine {
     }
 }
 
-/// What logs were worth lately.
+/// Whether logs paid off lately.
 #[derive(Default)]
 struct Worth {
     logs: u64,
     syncs: u64,
-    /// How many full commits went without after the last trial that failed; 0 after one that did not.
+    /// How many full commits were made without a log after the last trial that failed; 0 after one that did not.
     declined: u64,
 }
 
@@ -73,7 +73,7 @@ impl Worth {
 pub(crate) struct FastLog {
     /// By the epoch's lowest bit.
     epochs: [EpochChanges; 2],
-    /// The log of the running epoch, once someone needed one. [log running; read: shared]
+    /// The log of the running epoch, from its first use on. [log running; read: shared]
     running: RwLock<Option<(Epoch, Arc<FsyncLog>)>>,
     /// The same for each thread that asked, so that to ask writes no line that others write. Filled with `running`
     /// shared; an ended log goes from here after it went from there, so none stays. [leaf]

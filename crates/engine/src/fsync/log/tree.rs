@@ -230,8 +230,8 @@ impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
         })
     }
 
-    /// Puts an item in, or has `merge` change the one that is there; whether there was one. The leaf's parent is locked
-    /// for writing, and a leaf without room is split, whether or not the item is there.
+    /// Inserts an item, or has `merge` change the existing one; returns whether it existed. The leaf's parent is locked
+    /// for writing, and a leaf without room is split, whether or not the item exists.
     pub(crate) fn insert(&self, key: K, value: V, merge: impl FnOnce(&mut V, V)) -> bool {
         let (mut level, mut value, mut merge) = (1, value, Some(merge));
         loop {
@@ -352,7 +352,7 @@ impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
         removed.is_some()
     }
 
-    /// What `look` says of an item, if it is there.
+    /// The result of `look` for an item; `None` if the item does not exist.
     pub(crate) fn get<R>(&self, key: &K, look: impl FnOnce(&V) -> R) -> Option<R> {
         show(self.anchor.body.read(), key, None, |items, _| {
             let place = items.binary_search_by_key(key, |(key, _)| *key).ok()?;
@@ -360,8 +360,8 @@ impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
         })?
     }
 
-    /// Shows the items from `from` on, in order, as long as `look` says true. Each leaf is shown as it is at one time.
-    /// The log itself reads items one by one.
+    /// Shows the items from `from` on, in order, as long as `look` returns true. Each leaf is shown as it is at one
+    /// time. The log itself reads items one by one.
     #[cfg(test)]
     pub(crate) fn scan(&self, from: K, mut look: impl FnMut(&K, &V) -> bool) {
         let mut next = Some(from);

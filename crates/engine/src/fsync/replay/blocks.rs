@@ -25,8 +25,8 @@ const DIRECT: usize = 12;
 /// The blocks that a file can have.
 const ALL: std::ops::Range<u64> = 0..1 << 32;
 
-/// Takes away what records say of written blocks behind a file's end: nobody can read those, and no file system leaves
-/// any but fs-verity.
+/// Removes ranges of written blocks after a file's end from the records: no reader can see those, and only files with
+/// fs-verity have any.
 pub(super) fn trim(mounted: &LiveFs, everything: &mut Everything) -> Result<(), Error> {
     let (volume, groups) = (mounted.volume(), mounted.groups());
     for (ino, runs) in &mut everything.runs {

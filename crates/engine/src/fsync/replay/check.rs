@@ -106,8 +106,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Refuses directories that are not where their `..` says, once, and those that lose their name and are not empty.
-    /// All names are replayed.
+    /// Refuses directories that are not in the directory of their `..`, once, and those that lose their name and are
+    /// not empty. All names are replayed.
     pub(super) fn check_directories(&self) -> Result<(), Error> {
         for ino in self.links.keys().chain(&self.fresh) {
             let inode = self.mounted.load(*ino)?;
@@ -136,8 +136,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Whether a directory's parents lead to one that was there before: new ones could lead to each other. `hanging`:
-    /// those that are known to do so, so that each is looked at once however deep they lie.
+    /// Whether a directory's parents lead to one that existed before: new ones could lead to each other. `hanging`:
+    /// those that are known to do so, so that each is looked at once however deep they are.
     fn hangs_from_old(&self, ino: Ino, hanging: &mut BTreeSet<Ino>) -> Result<bool, Error> {
         let mut at = ino;
         let mut way = BTreeSet::new();

@@ -40,7 +40,8 @@ pub(super) struct Everything {
     pub(super) inodes: BTreeMap<Ino, Said>,
     pub(super) names: BTreeMap<Place, Option<Ino>>,
     pub(super) runs: BTreeMap<Ino, Runs>,
-    /// The links that inodes with records have in the end, as these say: a record tells of the end of its fast commit.
+    /// The links that inodes with records have in the end, by these records: a record holds the count at the end of its
+    /// fast commit.
     pub(super) links: BTreeMap<Ino, i64>,
     /// How many of the names stand for an inode.
     named: BTreeMap<Ino, u64>,
@@ -129,7 +130,7 @@ impl Everything {
         commit.iter().try_for_each(|record| self.say(record))
     }
 
-    /// Takes in what a fast commit says of links.
+    /// Takes in the links of a fast commit's records.
     fn say_links(&mut self, commit: &[FcRecord<'_>]) {
         let mut told = BTreeSet::new();
         for record in commit {
@@ -153,7 +154,7 @@ impl Everything {
         }
     }
 
-    /// How many of each inode's names so far a fast commit says something of.
+    /// How many of each inode's names so far a fast commit has records of.
     fn renamed_by(&self, commit: &[FcRecord<'_>]) -> BTreeMap<Ino, u64> {
         let mut renamed = BTreeMap::new();
         let mut met = BTreeSet::new();

@@ -66,7 +66,7 @@ impl InodeLife {
         self.holders.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether the inode has an entry among the orphans. The caller has its lock, or nobody else has the inode.
+    /// Whether the inode has an entry among the orphans. The caller has its lock, or no other thread has the inode.
     pub(crate) fn is_orphan(&self) -> bool {
         self.orphan.get() != Noted::Nowhere
     }

@@ -11,7 +11,7 @@ pub(crate) struct TimesInMemory {
     lazy_atime: Mutex<Option<Timestamp>>,
     /// Whether there is one. [atomic: written under `lazy_atime`]
     has_lazy_atime: AtomicBool,
-    /// Whether someone saw the times since a write in place set them. [cleared under the inode's lock, exclusive]
+    /// Whether a caller saw the times since a write in place set them. [cleared under the inode's lock, exclusive]
     seen: Hint<bool>,
 }
 
@@ -24,12 +24,13 @@ impl TimesInMemory {
         }
     }
 
-    /// Whether someone saw the times since [`TimesInMemory::set_unseen`].
+    /// Whether a caller saw the times since [`TimesInMemory::set_unseen`].
     pub(crate) fn are_seen(&self) -> bool {
         self.seen.get()
     }
 
-    /// Times are set that nobody has seen. Before the record changes; the caller has the inode's lock.
+    /// Records that the times are new and no caller has seen them. Before the record changes; the caller has the
+    /// inode's lock.
     pub(crate) fn set_unseen(&self) {
         // A thread that sees the new record sees this too, because the record's words order it, and sets it again
         // behind it.

@@ -357,7 +357,7 @@ impl<'a> TreeDraft<'a> {
         Ok((pieces, range.end))
     }
 
-    /// Takes what one leaf has of a range, and says up to where.
+    /// Takes the part of a range that one leaf has, and returns the end of that part.
     fn take_from_leaf(
         &mut self,
         path: &Path,

@@ -45,12 +45,12 @@ struct Stepped {
     lets_go: bool,
 }
 
-/// What there was of a log that ended.
+/// What a log has done when it ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ended {
     /// The area was written: its first block is to be wiped once the full commit is durable.
     pub(crate) is_touched: bool,
-    /// Flushes that let members of a batch go, however many they were.
+    /// Flushes that served members of a batch; each counts once, however many members it served.
     pub(crate) syncs: u64,
 }
 
@@ -192,7 +192,7 @@ impl FsyncLog {
             leader.doubt.came(came);
         }
         leader.took = took;
-        // A log that was given up takes nobody.
+        // A log that was given up accepts no thread.
         let is_slow = stepped.is_ok() && company::patience(took).is_some();
         self.is_slow.set(is_slow);
         let stepped = match stepped {
