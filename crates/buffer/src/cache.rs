@@ -2,7 +2,7 @@
 //! on.
 //!
 //! A block that is found is counted on its own line; nothing else is written. A bucket's lock ([`Rank::CacheShard`]) is
-//! held to add or remove a block, a hand ([`Rank::Hand`]) while it looks for blocks that nobody found since it last
+//! held to add or remove a block, a hand ([`Rank::Hand`]) while it looks for blocks that no reader found since it last
 //! came.
 
 use std::ops::Deref;
@@ -37,7 +37,7 @@ impl Block {
         Block { tag, bytes }
     }
 
-    /// As what it was verified.
+    /// The kind of metadata as which it was verified.
     #[must_use]
     pub fn tag(&self) -> Tag {
         self.tag
@@ -187,7 +187,7 @@ impl Cache {
         self.read_with(number, tag, load, verify)
     }
 
-    /// As [`Cache::read`], with the bytes of a block that is not in the cache from `load`.
+    /// Reads like [`Cache::read`], with the bytes of a block that is not in the cache from `load`.
     ///
     /// A block that is removed while it is loaded is handed out but not kept.
     ///

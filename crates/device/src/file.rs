@@ -84,7 +84,7 @@ impl MadeFile<'_> {
 impl Drop for MadeFile<'_> {
     fn drop(&mut self) {
         if let Some(path) = self.0 {
-            // The error that is returned says more than a failure to remove what is left.
+            // The returned error matters more than a failure to remove what is left.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -104,7 +104,8 @@ impl FileDevice {
         )
     }
 
-    /// As [`FileDevice::open_read_only`], with the lock of a writer: for a file that is to be replaced by another.
+    /// Opens a file like [`FileDevice::open_read_only`], but with the lock of a writer: for a file that is to be
+    /// replaced by another.
     pub(crate) fn open_to_replace(path: &Path) -> Result<FileDevice, DeviceError> {
         FileDevice::open_with(path, OpenMode::Read, "opening", Some(Purpose::Write))
     }

@@ -94,7 +94,7 @@ impl HeldDevice {
     /// Reserves room below for all that waits, makes all requests, and lets all later ones through.
     ///
     /// # Errors
-    /// As the device below. Where it has no room, no request was made, and all still wait. After any other error the
+    /// Those of the device below. If it has no room, no request was made, and all still wait. After any other error the
     /// requests before the one that failed are made, as after a crash.
     pub fn release(&self) -> Result<(), DeviceError> {
         let mut kept = self.kept.write();

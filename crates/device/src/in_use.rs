@@ -1,4 +1,4 @@
-//! Opening a file or block device that nobody else uses, and refusing one that somebody does, by the holder's name.
+//! Opening a file or block device that is not in use, and refusing one that is, by the holder's name.
 //!
 //! A writer is kept away by everything that would be surprised: a lock (flock, fcntl), a mount, a loop device, swap, an
 //! exclusive open of a block device, and a program that has it open for writing without any lock, as some virtual
@@ -41,7 +41,7 @@ pub fn open_to_write(path: &Path) -> Result<FileDevice, DeviceError> {
     Ok(device)
 }
 
-/// Opens a file or block device to read it while nobody writes to it.
+/// Opens a file or block device to read it while no process writes to it.
 ///
 /// # Errors
 /// `InUse` with its holder; as [`FileDevice::open_read_only`].
@@ -52,7 +52,7 @@ pub fn open_to_read(path: &Path) -> Result<FileDevice, DeviceError> {
     Ok(device)
 }
 
-/// Refuses what somebody uses, before it is locked. This process must not have it open for writing yet.
+/// Refuses a file in use, before it is locked. This process must not have it open for writing yet.
 fn refuse_held(path: &Path, purpose: Purpose) -> Result<(), DeviceError> {
     for _ in 1..TRIES {
         if holder_of(path, purpose).is_none() {
@@ -123,7 +123,7 @@ impl Replaced {
         refuse_held(path, Purpose::Write)?;
         let device = match FileDevice::open_to_replace(path) {
             Ok(device) => device,
-            // A file that may not be read can be replaced all the same, but not be locked.
+            // A file that may not be read can be replaced, but not be locked.
             Err(DeviceError::Open { source, .. })
                 if source.kind() == io::ErrorKind::PermissionDenied =>
             {

@@ -44,7 +44,7 @@ fn row_of(chunk: u64) -> (u64, usize) {
 /// The chunks of a shard.
 #[derive(Debug, Default)]
 struct Shard {
-    /// Rows that have a place. Their numbers are small and come from nobody hostile: a fast hash is enough.
+    /// Rows that have a place. Their numbers are small and not chosen by an attacker: a fast hash is enough.
     rows: HashMap<u64, Box<Row>, foldhash::fast::FixedState>,
     slabs: Vec<Box<[u8]>>,
     /// Places that no chunk has, those of the last slab that were never used aside.

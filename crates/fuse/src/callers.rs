@@ -1,5 +1,4 @@
-//! What a caller is beyond what a request says of it: its supplementary groups and capabilities, of which the host
-//! tells.
+//! What the host knows of a caller beyond what is in the request: its supplementary groups and capabilities.
 //!
 //! A request has a user, one group, and the process that waits for the answer; the host says what groups and
 //! capabilities that has. A process of which it says nothing (of another namespace, say) has no more than the one
@@ -69,7 +68,7 @@ fn groups_of(pid: u32) -> Vec<u32> {
     groups_in(&status_of(pid))
 }
 
-/// What the host says of a process, or of one of its threads; empty if nothing.
+/// The host's record of a process, or of one of its threads; empty if it has none.
 fn status_of(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default()
 }

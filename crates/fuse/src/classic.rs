@@ -56,7 +56,7 @@ impl FuseDevice {
         Ok(FuseDevice(opened))
     }
 
-    /// Channels for this many workers: one each, or all the same where the host gives no more.
+    /// Channels for this many workers: one each, or the same for all if the host gives no more.
     pub(crate) fn channels(
         first: Arc<FuseDevice>,
         workers: usize,

@@ -176,7 +176,7 @@ pub(crate) fn connect(
     })
 }
 
-/// Mounts as root, with an anchor; else says why not.
+/// Mounts as root, with an anchor; otherwise returns why not.
 fn with_block_device(
     image: &str,
     directory: &Path,

@@ -43,7 +43,7 @@ impl Handles {
         handle & SYNCHRONOUS != 0
     }
 
-    /// How many failures a handle counts as told.
+    /// How many failures a handle has reported.
     pub(crate) fn seen(&self, handle: u64) -> u32 {
         // The low half is the count at the beginning.
         let first = handle as u32;

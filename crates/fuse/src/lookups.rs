@@ -71,7 +71,8 @@ impl Lookups {
     /// The kernel is about to be shown an inode's attributes, which are read after this. A look-up records that too.
     pub(crate) fn show(&self, ino: Ino) {
         if ino == Ino::ROOT {
-            // AcqRel: pairs with the swap in `hide`: if that one comes first, what is read now is what it was done for.
+            // AcqRel: pairs with the swap in `hide`: if that one comes first, the attributes that are read now include
+            // its change.
             self.has_root.swap(true, Ordering::AcqRel);
         } else if let Some(known) = self.shard(ino).lock().get_mut(&ino.0) {
             known.has_attributes = true;

@@ -330,7 +330,7 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
     let linked = match Linked::new(directory, options) {
         Ok(linked) => linked,
         Err(error) => {
-            // What matters is why it failed; an image that can't be closed is replayed when it is opened next.
+            // The reason of the failure matters; an image that can't be closed is replayed when it is opened next.
             let _ = fs.close();
             return Err(error);
         }

@@ -53,7 +53,7 @@ pub(crate) struct Opening {
 pub(crate) struct Caller {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// The process, or its thread; 0 if it has no number here, or nobody waits for the answer.
+    /// The process, or its thread; 0 if it has no number here, or no process waits for the answer.
     pub(crate) pid: u32,
 }
 
@@ -147,7 +147,7 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn close(&self, ino: Ino, handle: u64, writes: bool);
     /// Fills `buf`; fewer bytes only at the end of the file. The time of access may stay as it is.
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8], keeps_atime: bool) -> Answer<usize>;
-    /// `unprivileged`: the kernel says that the file loses set-user-ID and set-group-ID.
+    /// `unprivileged`: the kernel asks to clear the file's set-user-ID and set-group-ID.
     fn write(
         &self,
         ino: Ino,
@@ -156,13 +156,14 @@ pub(crate) trait Operations: Send + Sync + 'static {
         caller: Caller,
         unprivileged: bool,
     ) -> Answer<usize>;
-    /// Makes a file durable, and tells a handle once of a write that failed before; a directory has no handle.
+    /// Makes a file durable, and reports a write-out that failed before once to each handle; a directory has no handle.
     fn sync(&self, ino: Ino, handle: Option<u64>, data_only: bool) -> Answer<()>;
     /// Notes that something may have been changed.
     fn changed(&self);
     /// Makes all that was changed before durable.
     fn sync_all(&self) -> Answer<()>;
-    /// Lists a directory from a cookie on, until `take` says that it takes no more; what it refused is not known.
+    /// Lists a directory from a cookie on, until `take` accepts no more; the entry that it refused counts as not
+    /// listed.
     fn list(
         &self,
         ino: Ino,

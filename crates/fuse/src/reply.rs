@@ -15,7 +15,7 @@ pub(crate) trait Channel: Send + Sync {
     /// Writes one answer: the header, then all parts behind each other. `error` is 0 or a negated error number.
     ///
     /// May be called from any thread. An answer that the kernel does not take (the request was aborted, the connection
-    /// has ended) is dropped: nobody waits for it.
+    /// has ended) is dropped: no process waits for it.
     fn answer(&self, unique: u64, error: i32, parts: &[&[u8]]);
 
     /// A request that is timed was answered, with this number of bytes.

@@ -235,7 +235,7 @@ impl Session {
     ) {
         let outcome = {
             let lane = self.lanes[worker].lock();
-            // After the end the kernel asks for nothing; a reply that is dropped says `EIO`.
+            // After the end the kernel sends no requests; a reply that is dropped answers `EIO`.
             let Some(image) = &*lane else { return };
             self.server.answer(image, request, reply, buf)
         };

@@ -64,7 +64,7 @@ impl Invalidations {
         }
     }
 
-    /// Sets what tells the kernel.
+    /// Sets the function that reports to the kernel.
     pub(crate) fn tell_by(&self, tell: impl Fn(Ino, Old) + Send + Sync + 'static) {
         let _kept = self.shared.tell.get_or_init(|| Box::new(tell));
     }
@@ -134,7 +134,7 @@ impl Shared {
         }
     }
 
-    /// Without a thread the requests are answered all the same, and the pages stay.
+    /// Without a thread the requests are answered too, and the pages stay.
     fn answer_all(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock());
         for (_, replies) in waiting.files.into_values() {

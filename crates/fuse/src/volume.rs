@@ -125,7 +125,7 @@ fn new_inode(new: New) -> NewInode {
     }
 }
 
-/// Whether a file with these flags may be opened so, as ext4 says it.
+/// Whether a file with these flags may be opened in this way, by the rules of ext4.
 fn may_open(flags: Flags, how: Opening) -> Answer<()> {
     let is_refused = how.writes
         && (flags.contains(Flags::IMMUTABLE) || flags.contains(Flags::APPEND) && !how.appends);
@@ -411,7 +411,7 @@ impl Operations for MountedImage {
             let entry = entry.map_err(errno)?;
             let is_dots = entry.name == b"." || entry.name == b"..";
             let mut is_counted = with_metadata && !is_dots;
-            // One whose inode is broken is listed all the same, as by other file systems.
+            // One whose inode is broken is listed too, as by other file systems.
             let metadata = match is_counted {
                 true => self.enter(entry.ino).ok(),
                 false => None,

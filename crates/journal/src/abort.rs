@@ -38,7 +38,7 @@ impl Abort {
         self.first.get()
     }
 
-    /// Has an abort reported; also one that happened already. An abort at this moment may be reported twice.
+    /// Has an abort reported to `hook`, also one that happened already. An abort at this moment may be reported twice.
     pub(crate) fn on_abort(&self, hook: Box<Hook>) {
         let hook = self.hook.get_or_init(|| hook);
         if let Some(first) = self.first.get() {

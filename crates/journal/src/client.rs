@@ -16,7 +16,7 @@ pub trait Client: Sync {
     /// When a block can't be read; the journal then aborts.
     fn fold(&self, sealed: Epoch, folded: &mut Folded<'_>) -> Result<(), JournalError>;
 
-    /// The epoch's transaction is about to be written: from when this returns, nobody writes fast commits of it. Says
+    /// The epoch's transaction is about to be written: after this returns, no thread writes fast commits of it. Returns
     /// whether there are any.
     fn end_fast_log(&self, _sealed: Epoch) -> bool {
         false

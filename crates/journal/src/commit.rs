@@ -51,7 +51,7 @@ mod write;
 /// A transaction's blocks and what they hold.
 pub(crate) type BlockImages = Vec<(FsBlock, Arc<[u8]>)>;
 
-/// Of the staged memory's bound, the part that one transaction may take.
+/// The part of the staged memory's bound that one transaction may take.
 const TRANSACTION_SHARE: u64 = 4;
 /// Blocks of the ring by which changes are counted without a log.
 const RING_WITHOUT_LOG: u32 = 1 << 16;
@@ -156,7 +156,7 @@ impl Lead<'_> {
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         if sync::thread::panicking() {
-            // The panic itself tells its cause; this is for everyone else.
+            // The panic itself reports its cause; this cause is for all other threads.
             let _ = self.journal.abort.because(&JournalError::Aborted(
                 "a panic during a commit or checkpoint".into(),
             ));
@@ -257,7 +257,7 @@ impl Journal {
         }
     }
 
-    /// Aborts: nothing is committed any more, and every later call says why. An earlier cause stays.
+    /// Aborts: nothing is committed any more, and every later call returns this cause. An earlier cause stays.
     pub fn abort(&self, cause: &str) {
         // The caller knows the cause.
         let _ = self.fail(JournalError::Aborted(cause.into()));
@@ -275,7 +275,7 @@ impl Journal {
         self.abort.on_abort(Box::new(hook));
     }
 
-    /// Whether there is a log; without one what is committed goes home.
+    /// Whether the journal has a log; without one, a commit writes home.
     pub fn has_log(&self) -> bool {
         self.log.is_some()
     }
@@ -396,7 +396,7 @@ impl Journal {
         self.space.usage()
     }
 
-    /// Whether someone commits, or the journal is frozen.
+    /// Whether a thread commits, or the journal is frozen.
     pub(crate) fn is_committing(&self) -> bool {
         self.leaders.lock().is_committing
     }
@@ -467,7 +467,7 @@ impl Journal {
             .add(sync::clock::now() - sealed.closed_at);
     }
 
-    /// Steps 2 to 5, by the only leader; says whether that took a flush. A failure aborts.
+    /// Steps 2 to 5, by the only leader; returns whether that took a flush. A failure aborts.
     fn write_epoch(
         &self,
         client: &dyn Client,

@@ -156,7 +156,7 @@ impl Epochs {
     pub(crate) fn seal(&self, statistics: &JournalStatistics) -> (Epoch, Instant) {
         let epoch = self.current();
         let start = now();
-        // A look costs nobody anything; closing makes new handles wait.
+        // A look delays no thread; closing makes new handles wait.
         while !self.is_idle(epoch) && now() - start < IDLE_LOOK {
             sync::thread::yield_now();
         }
@@ -199,7 +199,7 @@ impl Epochs {
     pub(crate) fn open(&self, sealed: Epoch) {
         // Release: pairs with the Acquire loads in `enter` and `wait_until_open`.
         self.word.store(sealed.0 + 1, Ordering::Release);
-        // The gate is taken so that nobody is between its look at the word and its wait.
+        // The gate is taken so that no thread is between its look at the word and its wait.
         drop(self.gate.lock());
         self.opened.notify_all();
     }
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn seals_see_every_handle() {
         let (epochs, statistics) = (Epochs::new(), JournalStatistics::default());
-        // What the open epoch's handles count; after a drain nobody may count in the sealed one.
+        // What the open epoch's handles count; after a drain no thread may count in the sealed one.
         let counts: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
         let stop = AtomicBool::new(false);
         sync::thread::scope(|scope| {

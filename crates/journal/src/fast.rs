@@ -4,8 +4,8 @@
 //! in use, until the epoch's own transaction is. What they say is the client's affair; it ends them, too
 //! ([`crate::Client::end_fast_log`]).
 //!
-//! No lock: the area is written by one thread at a time, which the client sees to, and wiped by the committer after
-//! the client said that nobody writes it any more. CRASH: as [`crate::Journal::write_fast`] says.
+//! No lock: the client lets one thread at a time write the area, and the committer wipes it after the client has ended
+//! all writes of it. CRASH: as described at [`crate::Journal::write_fast`].
 
 use ondisk::Tid;
 use sync::{Arc, Stamp};
@@ -20,7 +20,7 @@ pub(crate) struct FastArea {
     map: LogMap,
     first: u32,
     blocks: u32,
-    /// The next transaction's number and a bit that says that the log is in use; 0 before. [atomic: written by the
+    /// The next transaction's number and a bit that is set once the log is in use; 0 before. [atomic: written by the
     /// committer]
     next: Stamp,
 }
@@ -51,8 +51,8 @@ impl FastArea {
 }
 
 impl Journal {
-    /// Lets fast commits count from now on, and not only from the first transaction: says that the log is in use,
-    /// though it is empty. Once the file system's superblock says that it needs recovery.
+    /// Lets fast commits count from now on, and not only from the first transaction: marks the log as in use, though it
+    /// is empty. To be called after the file system's superblock is marked as needing recovery.
     ///
     /// # Errors
     /// When the device fails, which aborts the journal.
@@ -104,7 +104,7 @@ impl Journal {
             return Ok(());
         }
         self.statistics.flushes.add(1);
-        // A flush that failed may have lost data of anybody.
+        // A flush that failed may have lost data of any file.
         let flushed = area.map.device().flush();
         flushed.map_err(|error| self.fail(error.into()))
     }
@@ -123,8 +123,8 @@ impl Journal {
         self.flush_before_fast()
     }
 
-    /// The epoch's transaction is committed: its fast commits count no more, and their first block goes, for e2fsck
-    /// gives up a journal where it finds an old one.
+    /// The epoch's transaction is committed: its fast commits count no more, and their first block is wiped, because
+    /// e2fsck gives up a journal if it finds an old one.
     pub(crate) fn wipe_fast(&self) -> Result<(), JournalError> {
         let Some(area) = &self.fast else {
             return Ok(());

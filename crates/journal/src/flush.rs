@@ -1,7 +1,7 @@
 //! Flushes of data that need no commit, shared by all threads that ask for one at the same time.
 //!
-//! One leads a flush, the rest wait for one that began after they asked; a leader gives those a moment who shared the
-//! last one ([`crate::gather`]).
+//! One thread leads a flush, the others wait for one that began after they asked; a leader gives the threads that
+//! shared the last one a moment to come ([`crate::gather`]).
 //!
 //! Locks: [`Rank::JournalLeader`] for looks, never across a flush. A crash leaves of the data what the device had made
 //! durable; nothing here is on disk.
@@ -38,7 +38,7 @@ impl Journal {
     /// frozen all is durable already, because no thread may write.
     ///
     /// # Errors
-    /// When the journal is aborted, or the flush fails, which aborts it: what was lost nobody knows.
+    /// If the journal is aborted, or the flush fails, which aborts it: what was lost is not known.
     pub fn flush_data(&self) -> Result<(), JournalError> {
         let mut leaders = self.leaders.lock();
         // One that is under way may have begun before the data were written.

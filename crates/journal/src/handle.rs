@@ -1,7 +1,8 @@
 //! A handle: the right to change metadata, in one epoch, within the blocks it asked for.
 //!
-//! While it is open its thread does no I/O, waits for nothing and runs nobody else's code; so an epoch drains in the
-//! time of the longest step. Dropping it ends it: what it asked for and did not use goes back to the thread's lease.
+//! While it is open its thread does no I/O, waits for nothing and runs no code of others; so an epoch drains in the
+//! time of the longest step. Dropping it ends it: what it asked for and did not use is given back to the thread's
+//! lease.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -105,7 +106,7 @@ impl<'a> Handle<'a> {
     /// that its own lists change.
     ///
     /// # Panics
-    /// When more blocks are changed than [`Journal::reserve`] was told: the log might not hold them.
+    /// If more blocks are changed than were reserved by [`Journal::reserve`]: the log might not hold them.
     pub fn use_block(&self) {
         self.dirtied.set(self.dirtied.get() + 1);
         assert!(

@@ -70,7 +70,7 @@ impl<T: Clone> Object<T> {
         Epoch(self.stamp.get())
     }
 
-    /// Changes the live value in an epoch, and says whether it is the first change in that epoch.
+    /// Changes the live value in an epoch, and returns whether it is the first change in that epoch.
     fn change_in<R>(&self, epoch: Epoch, change: impl FnOnce(&mut T) -> R) -> (R, bool) {
         let mut versions = self.versions.lock();
         let is_first = versions.stamp < epoch;

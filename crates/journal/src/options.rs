@@ -85,8 +85,8 @@ pub struct JournalStatistics {
     pub causes: [Counter; CommitCause::ALL.len()],
     /// Of these, those with one flush.
     pub async_commits: Counter,
-    /// Calls of [`crate::Journal::commit`] that had to wait for something to become durable: with
-    /// [`JournalStatistics::commits`] it tells how many shared one.
+    /// Calls of [`crate::Journal::commit`] that had to wait for something to become durable; divided by
+    /// [`JournalStatistics::commits`], how many shared a commit.
     pub syncs: Counter,
     /// Metadata blocks written to the log.
     pub logged_blocks: Counter,
@@ -98,14 +98,13 @@ pub struct JournalStatistics {
     pub flushes: Counter,
     /// Times that `begin` waited for an epoch to drain.
     pub begin_waits: Counter,
-    /// Times that an epoch was sealed while no handle was open, so that nobody had to wait.
+    /// Times that an epoch was sealed while no handle was open, so that no thread had to wait.
     pub seals_when_idle: Counter,
     /// Times that leases were taken back because the log was nearly full.
     pub lease_recalls: Counter,
     /// Times that `reserve` found no room and waited for a commit or a checkpoint.
     pub room_waits: Counter,
-    /// Times that a commit had to write home all that was committed, for a log that never goes over its end to begin
-    /// anew.
+    /// Times that a commit had to write home all that was committed, so that a log that does not wrap could begin anew.
     pub log_turns: Counter,
     /// For each commit, how long no handle could begin: from the close of its epoch to the opening of the next.
     pub seal_pauses: Histogram,

@@ -47,12 +47,12 @@ impl Drop for Pressed<'_> {
 }
 
 impl Journal {
-    /// Whether someone should commit soon, because the running epoch is half as large as a transaction gets.
+    /// Whether a commit is due, because the running epoch is half as large as a transaction may be.
     pub fn is_commit_due(&self) -> bool {
         self.space.is_commit_due()
     }
 
-    /// Whether someone should checkpoint soon: half of the staged memory or of the log is in use.
+    /// Whether a checkpoint is due: half of the staged memory or of the log is in use.
     pub fn is_checkpoint_due(&self) -> bool {
         self.table.image_bytes() * 2 > self.options.staged_bytes
             || (self.log.is_some()
@@ -128,8 +128,8 @@ impl Journal {
         Handle::new(self, presence, blocks, revokes)
     }
 
-    /// Starts what is due: by the attendant if there is one, else here, unless somebody is at it. Waits where more
-    /// memory is staged than may be.
+    /// Starts what is due: by the attendant if one runs, else here, unless another thread does it already. Waits while
+    /// more memory is staged than may be.
     fn keep_up(&self, client: &dyn Client) -> Result<(), JournalError> {
         if self.table.image_bytes() > self.options.staged_bytes {
             self.statistics.room_waits.add(1);

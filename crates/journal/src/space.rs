@@ -164,7 +164,7 @@ impl LogSpace {
         subtract(&self.lanes.mine().lease, want) || self.refill(want, 0, statistics)
     }
 
-    /// Says that someone makes room, or no longer does.
+    /// Sets whether a thread makes room.
     pub(crate) fn press(&self, pressed: bool) {
         self.pressed.set(pressed);
     }

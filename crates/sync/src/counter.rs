@@ -30,7 +30,7 @@ impl Counter {
     #[inline]
     pub fn add(&self, amount: u64) {
         // Relaxed: a statistic, it publishes nothing; pairs with the load in `sum`. Threads that are being torn down
-        // share a lane, so it is an addition all the same.
+        // share a lane, so it must be an addition.
         self.lanes.mine().fetch_add(amount, Ordering::Relaxed);
     }
 

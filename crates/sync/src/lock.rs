@@ -68,7 +68,7 @@ impl<T: ?Sized> Mutex<T> {
         })
     }
 
-    /// The value, without locking: nobody else can have it.
+    /// The value, without locking: no other thread can have it.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -95,7 +95,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     }
 }
 
-/// A place to wait, with a [`Mutex`] released meanwhile, until another thread says that something changed.
+/// A place to wait, with a [`Mutex`] released meanwhile, until another thread reports a change.
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
 
@@ -195,7 +195,7 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
-    /// Waits until nobody holds the lock and takes it for writing.
+    /// Waits until no thread holds the lock and takes it for writing.
     ///
     /// # Panics
     /// In builds with debug assertions, when this thread holds a lock of the same or a later rank.
@@ -236,7 +236,7 @@ impl<T: ?Sized> RwLock<T> {
         })
     }
 
-    /// The value, without locking: nobody else can have it.
+    /// The value, without locking: no other thread can have it.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }

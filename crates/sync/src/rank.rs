@@ -38,7 +38,7 @@ pub enum Rank {
     LogTree,
     /// Drawing back what is kept for files and threads; held until all of it is available to others.
     DrawBack,
-    /// Blocks kept for one file, or for one thread's small files, that are in use by nobody yet; held for a look.
+    /// Blocks kept for one file, or for one thread's small files, that are not in use yet; held for a look.
     Preallocation,
     /// Making records of inode tables readable; held across that I/O, alone.
     InodeTable,

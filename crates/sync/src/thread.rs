@@ -28,8 +28,8 @@ pub fn spin() {
     std::hint::spin_loop();
 }
 
-/// Looks so often at most, with pauses in between, whether it is so; says what it saw last. For waits that end within
-/// microseconds; in a schedule, where each look would be a turn, it looks once.
+/// Checks up to `looks` times, with pauses in between, whether the condition is true; returns what it saw last. For
+/// waits that end within microseconds; in a schedule, where each check would be a turn, it checks once.
 #[inline]
 pub fn spin_until(looks: u32, is_so: impl Fn() -> bool) -> bool {
     let looks = if turn::index().is_some() { 1 } else { looks };
@@ -42,7 +42,8 @@ pub fn spin_until(looks: u32, is_so: impl Fn() -> bool) -> bool {
     })
 }
 
-/// How many threads a schedule says can run at once, so that a seed gives the same run on every machine.
+/// The number of threads that a schedule reports as able to run at once, so that a seed gives the same run on every
+/// machine.
 const SCHEDULED: usize = 4;
 
 /// How many threads can run at once (at least 1; 1 when the system does not say).

@@ -11,7 +11,7 @@ mod unscheduled {
     use crate::clock::{Duration, Instant};
     use crate::gauge::{Gauge, Reading};
 
-    /// What tells a schedule that a lock is free again.
+    /// Notifies a schedule that a lock is free again.
     #[derive(Debug)]
     pub(crate) struct Released;
 

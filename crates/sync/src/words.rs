@@ -190,7 +190,8 @@ impl<T: AtomicValue> Hint<T> {
         value.store(&self.0, Ordering::Relaxed);
     }
 
-    /// As [`Hint::set`], but a word that has the value is not written, so that its cache line stays shared.
+    /// Sets the value like [`Hint::set`], but does not write a word that has the value already, so that its cache line
+    /// stays shared.
     #[inline]
     pub fn set_if_new(&self, value: T) {
         if self.get() != value {
@@ -366,7 +367,7 @@ impl<T: AtomicValue> Guarded<T> {
     /// Sets the value if it is `old`: of several threads that share the lock, one does.
     ///
     /// # Errors
-    /// When the value is another one: that one.
+    /// The present value, if it is another one.
     #[inline]
     pub fn replace(&self, old: T, value: T) -> Result<T, T> {
         // Relaxed: what guards the word orders it.
@@ -429,8 +430,8 @@ impl<T: AtomicNumber> Stamp<T> {
         by.fetch_add(&self.0, Ordering::Release);
     }
 
-    /// As [`Stamp::set`], but a later stamp stays. The word is written in any case: a thread that sees the stamp sees
-    /// what all did that raised it.
+    /// Sets the stamp like [`Stamp::set`], but a later stamp stays. The word is written in any case: a thread that sees
+    /// the stamp sees what all threads did before they raised it.
     #[inline]
     pub fn raise(&self, value: T) {
         // Release: after what the caller did; pairs with the Acquire in `get`.

@@ -114,7 +114,7 @@ pub(crate) struct Other {
     /// The kernel's name for it.
     pub(crate) name: String,
     pub(crate) number: u64,
-    /// Whether it is a loop device, which somebody attached; else it is a partition, which is there by itself.
+    /// Whether it is a loop device, which a process attached; else it is a partition.
     pub(crate) is_loop: bool,
     pub(crate) is_read_only: bool,
 }
@@ -180,7 +180,7 @@ impl Ground {
             return Some(());
         }
         let path = PathBuf::from(line(&folder.join("loop/backing_file"))?);
-        // Not told: everything counts as reached.
+        // If it is not known, everything counts as reached.
         let offset = value(&folder.join("loop/offset")).unwrap_or(0);
         let limit = value(&folder.join("loop/sizelimit")).filter(|limit| *limit != 0);
         self.narrow(offset, limit.unwrap_or(u64::MAX));

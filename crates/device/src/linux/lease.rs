@@ -1,9 +1,8 @@
 //! Whether any program has a regular file open for writing, as the kernel knows it: programs of other users, in
 //! containers and in the kernel itself included, which `/proc` may not show.
 //!
-//! The kernel grants a read lease only on a file that nobody has open for writing. The lease is given back at once. A
-//! program that opens the file for writing in between waits that long, or is told to come back (`EAGAIN`) if it does
-//! not wait. No locks.
+//! The kernel grants a read lease only on a file that is not open for writing. The lease is given back at once. A
+//! program that opens the file for writing in between waits that long, or gets `EAGAIN` if it does not wait. No locks.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -23,8 +22,8 @@ pub(crate) fn is_open_for_writing(path: &Path) -> Option<bool> {
     has_writer(&file.into())
 }
 
-/// Whether somebody, this process included, has the file open for writing. `None` where the kernel does not tell: the
-/// caller is neither the owner nor privileged, or the file system has no leases.
+/// Whether a process, this one included, has the file open for writing. `None` if the kernel does not tell: the caller
+/// is neither the owner nor privileged, or the file system has no leases.
 ///
 /// `file` must be open for reading only: a descriptor that can write counts as a writer.
 fn has_writer(file: &File) -> Option<bool> {

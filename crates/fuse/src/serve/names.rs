@@ -44,7 +44,7 @@ impl Asked<'_> {
 
     fn lookup(self, name: &[u8]) {
         match named(self.node, name).and_then(|at| self.operations.lookup(at)) {
-            // Node 0 says that the name does not exist, and that this may be kept too.
+            // Node 0 means that the name does not exist, and the kernel may keep this too.
             Err(Errno::NOENT) => self.reply.structure(&entry_of_nothing()),
             answer => reply_entry(answer, self.reply),
         }

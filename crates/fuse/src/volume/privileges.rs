@@ -6,7 +6,7 @@ use super::MountedImage;
 use crate::callers::{SET_GID, costs_set_gid, is_privileged_or_in, privileges_lost};
 use crate::operations::{Answer, Caller, Operations};
 
-/// The name of the ACL that says who may access a file.
+/// The name of the ACL that grants access to a file.
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// What chmod changes.
 const PERMISSIONS: u16 = 0o7777;

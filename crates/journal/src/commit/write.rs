@@ -12,7 +12,7 @@ use crate::epoch::Epoch;
 impl Journal {
     /// Makes room in the log for a transaction of this number of blocks and of revokes.
     ///
-    /// Where the log never goes over its end, what is committed goes home first if it would. The committer holds
+    /// If the log does not wrap and would reach its end, what is committed is written home first. The committer holds
     /// nothing, and a checkpoint waits for no commit and no promise, so this ends; and nothing is committed meanwhile,
     /// so the log is empty then, with room for every transaction that was promised any.
     pub(super) fn make_fit(
@@ -41,7 +41,7 @@ impl Journal {
     pub(super) fn write_without_log(&self, images: &BlockImages) -> Result<(), JournalError> {
         self.statistics.flushes.add(2);
         self.home.flush()?;
-        // As in `Log::write`.
+        // A concurrent flush that failed, and aborted the journal, may have lost what this one was for.
         self.abort.check()?;
         self.write_blocks(images)?;
         self.home.flush()?;

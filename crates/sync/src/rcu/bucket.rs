@@ -11,7 +11,7 @@ use crate::{CachePadded, Mutex, Rank};
 pub(super) const SLOTS: usize = 5;
 /// In a line's tags: the entries are in the next array.
 const MOVED: u64 = 1 << 63;
-/// In an entry's pointer: a hand passed, and nobody found the entry since.
+/// In an entry's pointer: a hand passed, and no reader found the entry since.
 const MARK: usize = 1;
 
 /// A pointer that is read without a lock. Every use is a point of a schedule.
@@ -134,7 +134,7 @@ impl<T> Bucket<T> {
         self.tags() == 0 && self.more.0.load(Ordering::SeqCst).is_null()
     }
 
-    /// The first entry in this line that `is` says yes to, of those with this tag; `None` for the tag: of all.
+    /// The first entry in this line that `is` accepts, of those with this tag; of all, if the tag is `None`.
     pub(super) fn find(
         &self,
         tag: Option<u8>,
@@ -151,8 +151,8 @@ impl<T> Bucket<T> {
         })
     }
 
-    /// Adds an entry to the bucket, which is the first line's; says in which line, from 1 on, and slot. The caller
-    /// has the lock, or nobody else can reach the bucket.
+    /// Adds an entry to the bucket, whose first line this is; returns the line, from 1 on, and the slot. The caller has
+    /// the lock, or no other thread can reach the bucket.
     pub(super) fn add(&self, rank: Rank, tag: u8, entry: *mut T) -> (usize, usize) {
         let mut count = 1;
         let mut line = self;
