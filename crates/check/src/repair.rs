@@ -175,6 +175,7 @@ pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<R
     }
     let mut checks = 1;
     while checks <= limits::ROUNDS {
+        rounds.tolerated.raise(&examined);
         if !rounds.find_tables(&examined) {
             rounds.learn(&examined);
             if !rounds.move_placed(&examined) && !rounds.mend(&examined) {
@@ -189,7 +190,7 @@ pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<R
         checks += 1;
     }
     rounds.learn(&examined);
-    if !examined.report.is_clean() && is_worse(&before, &examined.report) {
+    if !rounds.tolerated.allows(&examined.report) {
         return Ok(untouched(before, checks));
     }
     let writes = rounds.finish(&examined);
@@ -218,27 +219,54 @@ fn is_preenable(report: &Report) -> bool {
     })
 }
 
-/// Whether some class has more damage than before.
-fn is_worse(before: &Report, after: &Report) -> bool {
-    let sums = |report: &Report| {
-        let mut sums: BTreeMap<Class, u64> = BTreeMap::new();
-        for (code, count) in &report.counts {
-            if code.kind().severity != Severity::Note {
-                *sums.entry(code.kind().class).or_default() += count;
-            }
+/// How much damage each class may have after a repair that does not mend everything.
+struct Tolerated {
+    /// Problems in each class; `None` while nothing was found that can be compared with.
+    sums: Option<BTreeMap<Class, u64>>,
+    /// Only steps that mend superblock, descriptors and journal were done, and none chose the place of a table.
+    is_layout_only: bool,
+}
+
+impl Tolerated {
+    fn new() -> Tolerated {
+        Tolerated {
+            sums: None,
+            is_layout_only: true,
         }
-        sums
-    };
-    let (before, after) = (sums(before), sums(after));
-    // Where descriptors or superblock kept the rest from being read, there is nothing to compare with: what stands on a
-    // guess is written only if all of it is clean.
-    let had_fatal = before
-        .keys()
-        .any(|class| matches!(class, Class::Superblock | Class::Descriptor));
-    had_fatal
-        || after
-            .iter()
-            .any(|(class, count)| *count > before.get(class).copied().unwrap_or(0))
+    }
+
+    /// Takes in what a check found. What it finds once descriptors are right was hidden before, and is not the repair's
+    /// work.
+    fn raise(&mut self, examined: &Examined) {
+        if !self.is_layout_only || examined.facts.is_none() {
+            return;
+        }
+        let sums = self.sums.get_or_insert_default();
+        for (class, count) in damage(&examined.report) {
+            let most = sums.entry(class).or_default();
+            *most = count.max(*most);
+        }
+    }
+
+    /// Whether the repair may be written although these problems are left.
+    fn allows(&self, left: &Report) -> bool {
+        let is_allowed = |sums: &BTreeMap<Class, u64>| {
+            let mut left = damage(left).into_iter();
+            left.all(|(class, count)| count <= sums.get(&class).copied().unwrap_or(0))
+        };
+        left.is_clean() || self.sums.as_ref().is_some_and(is_allowed)
+    }
+}
+
+/// The damage in each class.
+fn damage(report: &Report) -> BTreeMap<Class, u64> {
+    let mut sums = BTreeMap::new();
+    for (code, count) in &report.counts {
+        if code.kind().severity != Severity::Note {
+            *sums.entry(code.kind().class).or_default() += count;
+        }
+    }
+    sums
 }
 
 /// What is known of the journal's place.
@@ -258,6 +286,7 @@ struct Rounds<'d> {
     journal: Journal,
     /// Problems that a step was done for.
     tried: BTreeSet<Problem>,
+    tolerated: Tolerated,
     now: u32,
 }
 
@@ -270,6 +299,7 @@ impl<'d> Rounds<'d> {
             placed: BTreeSet::new(),
             journal: Journal::default(),
             tried: BTreeSet::new(),
+            tolerated: Tolerated::new(),
             now: u32::try_from(now).unwrap_or(u32::MAX),
         }
     }
@@ -348,6 +378,7 @@ impl<'d> Rounds<'d> {
         }
         let is_changed = edit.is_changed;
         if is_changed {
+            self.tolerated.is_layout_only = false;
             self.note_first(&geometry, sb);
         }
         is_changed
@@ -421,6 +452,9 @@ impl<'d> Rounds<'d> {
             let mut edit = self.edit(sb, geometry);
             steps::mend_step(&mut edit, step, examined, &of_step);
             if edit.is_changed {
+                // A table without a place gets one by a guess.
+                let is_guess = of_step.iter().any(|it| it.code == Code::InodeTablePlace);
+                self.tolerated.is_layout_only &= step == Step::Layout && !is_guess;
                 if step == Step::Layout {
                     self.note_first(&geometry, sb);
                 }

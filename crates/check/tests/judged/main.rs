@@ -14,6 +14,7 @@ mod classes;
 mod found;
 mod half;
 mod hostile;
+mod left;
 mod made;
 mod mended;
 mod numbers;
