@@ -77,8 +77,8 @@ impl Claims {
         self.chunks.get(index / CHUNK)?.get()?[index % CHUNK].get()
     }
 
-    /// Claims the clusters of `count` blocks from `first` on, which must exist, and tells `met` of runs of blocks that
-    /// were claimed before.
+    /// Claims the clusters of `count` blocks from `first` on, which must exist, and calls `met` with runs of blocks
+    /// that were claimed before.
     pub fn set(&self, first: FsBlock, count: u64, mut met: impl FnMut(u64, u64)) {
         let ratio_bits = self.geometry.cluster_ratio_bits();
         let mut at = first.0;

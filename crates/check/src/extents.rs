@@ -62,7 +62,7 @@ impl ExtentWalk<'_> {
             return;
         }
         if depth(root) > extent::MAX_DEPTH {
-            // No kernel reads it, but what the tree maps is in use all the same.
+            // No kernel reads it, but what the tree maps is in use nevertheless.
             let problem = self.problem(Code::ExtentDepth).block(0);
             sink.problem(problem.found(depth(root)).expected(extent::MAX_DEPTH));
             if depth(root) > DEPTH_READ {
@@ -177,7 +177,7 @@ impl ExtentWalk<'_> {
         if depth(&node) != wanted {
             let problem = self.problem(Code::ExtentDepth).block(leaf);
             sink.problem(problem.found(depth(&node)).expected(wanted));
-            // The depth is known from above: what the node maps is in use all the same.
+            // The depth is known from above: what the node maps is in use nevertheless.
             node[DEPTH..DEPTH + 2].copy_from_slice(&wanted.to_le_bytes());
         }
         let first = u64::from(word32(&node, ENTRY));

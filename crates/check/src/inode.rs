@@ -193,7 +193,7 @@ pub fn claim_again(volume: &Volume<'_>, ino: Ino, slot: &[u8]) {
     if ino == Ino::RESIZE || !volume.inodes.state(ino).is_used() {
         return;
     }
-    // A slot whose extra fields are wrong has the others all the same.
+    // A slot whose extra fields are wrong has the other fields nevertheless.
     let parsed = Inode::parse(slot).or_else(|_| Inode::parse(&slot[..BASE_SIZE]));
     if let Ok(inode) = parsed
         && is_map_readable(volume, ino, &inode)

@@ -66,7 +66,7 @@ impl Class {
 /// How much a problem matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Severity {
-    /// Worth knowing; the file system is clean all the same.
+    /// Worth knowing; the file system is clean nevertheless.
     Note,
     /// The file system is not clean.
     Damage,

@@ -33,9 +33,9 @@ pub struct Options<'a> {
     pub is_replayed: bool,
     /// Ends the check early once set.
     pub cancelled: &'a AtomicBool,
-    /// Is told how far the passes are, often and from any thread.
+    /// Called with the progress of the passes, often and from any thread.
     pub progress: &'a (dyn Fn(PassProgress) + Sync),
-    /// Is told which thread worked on which pass, and when.
+    /// Called with the thread and the time of each part of a pass.
     pub trace: Option<&'a (dyn Fn(PassSpan) + Sync)>,
 }
 

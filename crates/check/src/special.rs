@@ -18,7 +18,7 @@ pub fn is_special(volume: &Volume<'_>, ino: Ino) -> bool {
     let sb = &volume.sb;
     let named = |feature, number: Option<Ino>| volume.has(feature) && number == Some(ino);
     volume.has(Feature::RESIZE_INODE) && ino == Ino::RESIZE
-        // A journal that is named without the feature is noted; its blocks are in use all the same.
+        // A journal that is named without the feature is noted; its blocks are in use nevertheless.
         || sb.journal_ino() == Some(ino)
         || named(Feature::QUOTA, sb.user_quota_ino())
         || named(Feature::QUOTA, sb.group_quota_ino())

@@ -176,7 +176,7 @@ fn log(severity: Severity, text: &dyn Display) {
         pid: std::process::id(),
     };
     let Ok(mut logger) = syslog::unix(formatter.clone()) else {
-        // The system has none, and nobody else is left to tell.
+        // The system has no log, and the message reaches no reader.
         return;
     };
     let _ = formatter.format(&mut logger.backend, severity, text.to_string());

@@ -14,7 +14,7 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// The exit status of an interrupted command (128 + SIGINT).
 const INTERRUPTED: u8 = 130;
-/// The exit status when nobody reads our output any more (128 + SIGPIPE).
+/// The exit status when the reader of our output is gone (128 + SIGPIPE).
 const BROKEN_PIPE: u8 = 141;
 
 /// Why a command failed.
@@ -57,7 +57,7 @@ impl Failure {
         self.status == INTERRUPTED
     }
 
-    /// Errors were already told one by one; only the exit status is left.
+    /// Errors were already reported one by one; only the exit status is left.
     pub fn told() -> Failure {
         Failure {
             message: None,

@@ -37,7 +37,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// All that `stat` tells.
+/// All that `stat` reports.
 pub fn metadata(metadata: &Metadata) -> JsonObject {
     let time = |time: Timestamp| Value::from(format::time_json(time));
     let mut object = JsonObject::new();

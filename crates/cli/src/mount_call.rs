@@ -13,7 +13,7 @@ use crate::cmd::mount_options::Settings;
 const NAMES: [&str; 3] = ["mount.lanefs", "mount.fuse.lanefs", "mount.fuseblk.lanefs"];
 
 /// The words of `lanefs mount` for a command line of mount(8), the program's name first; `None` for other commands.
-/// `is_command` tells the program's own commands.
+/// `is_command` recognizes the program's own commands.
 pub fn words(given: &[OsString], is_command: impl Fn(&OsStr) -> bool) -> Option<Vec<OsString>> {
     let (program, rest) = given.split_first()?;
     let name = Path::new(program).file_name()?;

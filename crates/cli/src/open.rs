@@ -92,7 +92,7 @@ fn open_at(
     Ok((Arc::new(device), location(&options.image)))
 }
 
-/// Opens a file or device to be read. One that somebody uses is refused, or read with a warning.
+/// Opens a file or device to be read. One in use is refused, or read with a warning.
 fn open_to_read(context: &Context, path: &Path, options: &FsArgs) -> Result<FileDevice, Failure> {
     let opened = match open_unchanging(path) {
         Err(error @ Error::InUse { .. }) if options.in_use => {
@@ -118,7 +118,7 @@ pub fn location(options: &ImageArgs) -> Location {
     }
 }
 
-/// Opens the place of a file system in an image that nobody else uses.
+/// Opens the place of a file system in an image that is not in use.
 pub fn place_for_writing(
     path: &Path,
     options: &ImageArgs,
@@ -130,8 +130,8 @@ pub fn place_for_writing(
     locate(Arc::clone(&device), location).map_err(|error| explain(path, &device, location, error))
 }
 
-/// Opens the place in an image that nobody else uses, whether or not a superblock can be read there: a copy of it or
-/// an undo file will tell.
+/// Opens the place in an image that is not in use, whether or not a superblock can be read there: a copy of it or an
+/// undo file may help.
 pub fn place_for_repair(path: &Path, options: &ImageArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
     let device = open_unused(path).map_err(|error| not_to_be_had(path, error))?;
     let device: Arc<dyn BlockDevice> = Arc::new(device);
@@ -139,7 +139,7 @@ pub fn place_for_repair(path: &Path, options: &ImageArgs) -> Result<Arc<dyn Bloc
     place(Arc::clone(&device), location).map_err(|error| explain(path, &device, location, error))
 }
 
-/// Opens the file system in an image that nobody else uses, to change it. Nothing reaches the image before the second
+/// Opens the file system in an image that is not in use, to change it. Nothing reaches the image before the second
 /// value is released, or more than [`HELD_BYTES`] wait.
 pub fn open_for_writing(
     context: &Context,

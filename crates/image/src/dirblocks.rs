@@ -485,7 +485,7 @@ fn verify(name: &[u8]) -> Result<(), Refused> {
     }
 }
 
-/// `names` are sorted, or have all the same hash and are sorted.
+/// `names` are sorted, or all have the same hash and are sorted.
 fn refuse_same<'a>(names: impl Iterator<Item = &'a [u8]>) -> Result<(), Refused> {
     let mut last = None;
     for name in names {

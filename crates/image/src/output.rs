@@ -141,7 +141,7 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
-            // There is nobody to tell, and nothing else to try.
+            // No caller gets this error, and nothing else can be tried.
             let _ = fs::remove_file(temporary);
         }
     }

@@ -18,7 +18,7 @@ pub enum Phase {
     Finish,
 }
 
-/// Is told how far a build is, from many threads at once.
+/// Receives the progress of a build, from many threads at once.
 pub trait Progress: Sync {
     /// A phase begins.
     fn phase(&self, phase: Phase);

@@ -85,7 +85,7 @@ fn usage(plan: &ImagePlan) -> Usage {
             directories: *directories,
         })
         .collect();
-    // Of whole blocks: how finely the source's file system tells of holes does not show.
+    // Of whole blocks: the grain of the holes that the source's file system reports does not show.
     let clusters: u64 = plan.placement.files.iter().map(|file| file.clusters).sum();
     Usage {
         data: data

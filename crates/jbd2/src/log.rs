@@ -425,8 +425,8 @@ impl Log {
 /// replaces. The journal is in the file system itself; `superblock_at` is the block of it that holds its superblock.
 ///
 /// CRASH: before the commit record is durable the fast commits still count; after it the transaction does, and the fast
-/// commits no longer have the number of the next one. Their first block is overwritten all the same, because e2fsck
-/// gives up the whole journal where it finds an old fast commit.
+/// commits no longer have the number of the next one. Their first block is overwritten nevertheless, because e2fsck
+/// gives up the whole journal if it finds an old fast commit.
 ///
 /// # Errors
 /// When the log has no room for it, and nothing was written; when it can't be read or written.

@@ -280,7 +280,7 @@ impl File {
         &self.held.fs
     }
 
-    /// What `fstat` tells.
+    /// What `fstat` reports.
     ///
     /// # Errors
     /// When the inode can't be read any more.

@@ -131,7 +131,7 @@ impl Fs {
             .map_err(|error| Error::at(&host::path_bytes(path), error))
     }
 
-    /// What `stat` tells of a path; symbolic links are followed.
+    /// What `stat` reports of a path; symbolic links are followed.
     ///
     /// # Errors
     /// As for [`Fs::resolve`], and when the inode is broken.
@@ -139,7 +139,7 @@ impl Fs {
         Ok(self.inode(path.as_ref(), true)?.metadata())
     }
 
-    /// What `lstat` tells of a path: a symbolic link at its end is not followed.
+    /// What `lstat` reports of a path: a symbolic link at its end is not followed.
     ///
     /// # Errors
     /// As for [`Fs::metadata`].

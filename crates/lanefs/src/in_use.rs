@@ -1,4 +1,4 @@
-//! Opening an image that nobody else uses, to write it or to read what does not change meanwhile. What counts as a use,
+//! Opening an image that is not in use, to write it or to read what does not change meanwhile. What counts as a use,
 //! and what does not: [`device::in_use`].
 
 use std::path::Path;

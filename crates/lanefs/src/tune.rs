@@ -367,7 +367,7 @@ fn default_options(bits: u32) -> String {
 
 fn set_default_options(superblock: &mut Superblock, value: &str) -> Result<(), String> {
     let known = OPTIONS.iter().fold(0, |all, (mask, _)| all | mask);
-    // What nobody here knows stays.
+    // Bits that this program does not know stay.
     let mut bits = superblock.default_mount_options() & !known;
     for word in value.split(',').filter(|word| !word.is_empty()) {
         let found = OPTIONS.iter().find(|(_, known)| *known == word);

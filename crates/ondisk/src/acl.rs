@@ -23,7 +23,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-/// Whether entries with this tag name somebody; `None` for a tag without meaning.
+/// Whether entries with this tag have a user's or group's number; `None` for a tag without meaning.
 fn is_named(tag: u16) -> Option<bool> {
     match tag {
         USER | GROUP => Some(true),

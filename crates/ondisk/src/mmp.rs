@@ -25,7 +25,7 @@ pub enum MmpUse {
     Check,
     /// A host has it mounted, or had when it died: only waiting for a change can tell.
     Mounted(u32),
-    /// A number that nobody writes.
+    /// A number that no implementation writes.
     Unknown(u32),
 }
 
@@ -76,7 +76,7 @@ impl Mmp {
         sequence, set_sequence: u32 = mmp_seq;
         /// When it was last written, in seconds since 1970; for people only.
         time, set_time: u64 = mmp_time;
-        /// Seconds between checks that nobody else writes.
+        /// Seconds between checks that no other host writes.
         check_interval, set_check_interval: u16 = mmp_check_interval;
         /// The stored checksum.
         checksum, set_checksum: u32 = mmp_checksum;

@@ -433,7 +433,7 @@ impl Superblock {
         group_quota_ino, set_group_quota_ino = s_grp_quota_inum;
         /// The project quota file.
         project_quota_ino, set_project_quota_ino = s_prj_quota_inum;
-        /// lost+found, where someone wrote it down (e2fsprogs does not).
+        /// lost+found, if a program recorded it (e2fsprogs does not).
         lost_found_ino, set_lost_found_ino = s_lpf_ino;
         /// The orphan file.
         orphan_file_ino, set_orphan_file_ino = s_orphan_file_inum;

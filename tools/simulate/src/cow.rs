@@ -93,8 +93,8 @@ impl CowDevice {
         pages
     }
 
-    /// A number that tells the contents from others over the same base, except bytes within `blind`. Two states with
-    /// the same number are the same, save by an accident of one in 2^64.
+    /// A number that distinguishes the contents from others over the same base, except bytes within `blind`. Two states
+    /// with the same number are the same, except by an accident of one in 2^64.
     #[must_use]
     pub fn digest(&self, blind: &[Range<u64>]) -> u64 {
         let mut digest = 0;

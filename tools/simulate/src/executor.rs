@@ -404,7 +404,7 @@ fn allocate(mode: FallocateMode) -> Allocate {
     }
 }
 
-/// An operation in a few words: what it writes is told by length and first byte.
+/// An operation in a few words: what it writes is given by length and first byte.
 #[must_use]
 pub fn brief(op: &Op) -> String {
     match op {

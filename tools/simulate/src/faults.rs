@@ -77,7 +77,7 @@ fn judge_left(
         Some((index, why)) => explained
             .check(*index, &found)
             .map_err(|mismatch| format!("operation {index} said {why:?}, and {mismatch}"))?,
-        // Nobody was told of the fault, so it must have cost nothing.
+        // No caller got an error for the fault, so it must have cost nothing.
         None => explained
             .check(ops.len(), &found)
             .map_err(|mismatch| format!("nobody was told, and {mismatch}"))?,

@@ -1,5 +1,5 @@
-//! Concurrent calls in one directory, and whether some order of them explains what each was told: an order that keeps
-//! what returned before something else was called. Found by search (Wing and Gong), with the model as the object.
+//! Concurrent calls in one directory, and whether some order of them explains what each returned: an order that keeps
+//! what returned before another call began. Found by search (Wing and Gong), with the model as the object.
 
 use std::collections::HashSet;
 

@@ -15,7 +15,7 @@ use crate::{Base, CowDevice};
 /// Bytes of a page of [`CowDevice`].
 const PAGE: u64 = 4096;
 
-/// What may be found in an image that is clean all the same.
+/// What may be found in an image that is clean nevertheless.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Allowed {
     Nothing,

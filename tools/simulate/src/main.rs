@@ -73,7 +73,7 @@ fn main() -> ExitCode {
         say(&"skipped: needs mke2fs and e2fsck");
         return ExitCode::SUCCESS;
     }
-    // A panic is a verdict like any other, told once, where it was caught.
+    // A panic is a verdict like any other, reported once, where it was caught.
     std::panic::set_hook(Box::new(|_| {}));
     let image = option(&mut words, "--image");
     let profile = image.and_then(|name| WORKED_ON.into_iter().find(|kind| kind.name == name));
@@ -100,7 +100,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what was asked for; `None` if nobody knows what that is.
+/// Does what was asked for; `None` if the words are not known.
 fn asked(words: &mut Vec<&str>, profile: Option<Profile>) -> Option<Result<Tally, String>> {
     let forms = option(words, "--forms");
     let every = option(words, "--every");

@@ -45,7 +45,7 @@ pub struct Compared {
     pub by_e2fsck: u64,
     /// States in e2fsck's window.
     pub in_window: u64,
-    /// Those of them that e2fsck replayed to the same tree all the same.
+    /// Those of them that e2fsck replayed to the same tree nevertheless.
     pub in_window_agreed: u64,
     /// States whose superblock is torn between its two sectors: neither the kernel nor e2fsck, without another copy of
     /// it, opens those.
@@ -290,7 +290,7 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        // Mounted still only where reading panicked; nobody else is told of a failure.
+        // Still mounted only if reading panicked; a failure is reported to no caller.
         let _ = rustix::mount::unmount(self.folder.path(), UnmountFlags::empty());
     }
 }

@@ -1,4 +1,4 @@
-//! A device that remembers what was written and flushed in which order, and fails when told to.
+//! A device that remembers what was written and flushed in which order, and fails on request.
 //!
 //! Reads see all writes at once, as with a device's own cache. A write, flush or discard is recorded when it has been
 //! carried out, all under one lock ([`Rank::DeviceOrder`]), so that the order of events is one that a device could

@@ -1,5 +1,5 @@
-//! The parts of a run: sequences, seeds, faults, histories, the walk, canaries. Each tells what fails as it goes, goes
-//! on, and gives its sums.
+//! The parts of a run: sequences, seeds, faults, histories, the walk, canaries. Each reports failures as it goes,
+//! continues, and returns its sums.
 
 mod replays;
 
@@ -21,7 +21,7 @@ use crate::say;
 #[derive(Default)]
 pub struct Tally {
     counts: SweepCounts,
-    /// Runs that failed; the first few are told.
+    /// Runs that failed; the first few are reported.
     pub failures: u64,
     /// Calls of histories that have an order.
     calls: u64,
@@ -31,7 +31,7 @@ pub struct Tally {
     compared: Compared,
 }
 
-/// Failures of a part that are told.
+/// Failures of a part that are reported.
 const FAILURES_TOLD: u64 = 20;
 
 impl Tally {

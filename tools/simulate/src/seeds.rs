@@ -297,8 +297,8 @@ pub fn record_with_fault(
     Ok((recorded.map_err(|why| format!("{said}: {why}"))?, said))
 }
 
-/// Runs the work of a seed on a device of which one request fails, once or from then on: nothing panics or hangs, who
-/// asked is told, and what is left recovers to what the model allows. False when the fault did not come up.
+/// Runs the work of a seed on a device of which one request fails, once or from then on: nothing panics or hangs, the
+/// caller gets the error, and what is left recovers to what the model allows. False if the fault did not come up.
 ///
 /// # Errors
 /// The first thing that is wrong.

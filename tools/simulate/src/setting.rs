@@ -49,7 +49,7 @@ pub struct RunSetting {
     pub focus: Option<Focus>,
     /// Whether flushes take their time.
     pub has_slow_flushes: bool,
-    /// How its clock goes, and whether anybody looks at the times of files.
+    /// How its clock runs, and whether the times of files are read.
     pub times: RunTimes,
 }
 

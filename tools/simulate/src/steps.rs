@@ -26,7 +26,7 @@ pub struct StepWalk {
     pub steps: u64,
     /// Steps that the engine refused as the model did.
     pub refused: u64,
-    /// Steps that the engine can't do and says so.
+    /// Steps that the engine refused as unsupported.
     pub unsupported: u64,
 }
 

@@ -1,6 +1,6 @@
-//! What decides about the times of files in a run: how its clock goes, and whether anybody looks at the times between
-//! operations. A write in place leaves an inode as it is where its times are of the same tick and nobody saw them, so
-//! that only its data are to be made durable; where they are seen, it changes the inode each time.
+//! What decides about the times of files in a run: how its clock runs, and whether the times are read between
+//! operations. A write in place leaves an inode as it is if its times are of the same tick and were not read, so that
+//! only its data are to be made durable; if they were read, the write changes the inode each time.
 //!
 //! Guarantees that both follow from the run's number, and what the clock says from the schedule: a run that is repeated
 //! has the same times. Takes no lock; what a crash leaves is the device's.

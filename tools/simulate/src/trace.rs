@@ -353,7 +353,7 @@ impl Trace {
                 Step::Call(_) => self.handles[index] + 1,
             };
             if matches!(step, Step::Call(_)) {
-                // How much of what is partly done was done before this call, nobody knows.
+                // How much of what is partly done was done before this call is not known.
                 let known = built.partly.values().copied().min().unwrap_or(newest);
                 let open = built.ended.iter().position(|ended| ended > at);
                 let seen = open.map_or(newest, |state| state.saturating_sub(1).min(newest));
@@ -476,7 +476,7 @@ fn usual(op: &Op, handles: usize) -> usize {
     match op {
         // Grows step by step; its last step completes it.
         Op::Write { .. } | Op::Fallocate { .. } => handles.saturating_sub(1),
-        // The rest frees what nobody sees any more.
+        // The rest frees what no reader sees any more.
         _ => 0,
     }
 }
@@ -538,7 +538,7 @@ mod tests {
         let mut found = start.clone();
         found.apply(&create("new")).unwrap();
         trace.check(&start, position, &found).unwrap();
-        // What nobody made is there in no order.
+        // A name that no call made is there in no order.
         found.apply(&create("other")).unwrap();
         assert!(trace.check(&start, position, &found).is_err());
     }

@@ -258,7 +258,7 @@ impl Bench {
             sample.map(|sample| (sample, found))
         };
         eprintln!("{name}: warming up");
-        // Our image tells the others how large theirs must be.
+        // Our image determines how large the others' must be.
         let (_, ours) = run(&TOOLS[0], 0, 0)?;
         let bytes = (ours * PEER_PERCENT / 100 + (64 << 20)) >> 20 << 20;
         let inodes = count(source).map_err(|error| error.to_string())? + 4096;

@@ -81,7 +81,7 @@ fn survey(path: &Path) -> io::Result<Source> {
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if kind.is_file() {
-                // Opening tells what permissions alone do not.
+                // Opening shows what permissions alone do not.
                 let len = fs::File::open(entry.path())?.metadata()?.len();
                 source.bytes += len;
                 source.files.push((entry.path(), len));

@@ -96,7 +96,7 @@ fn usage(edit: &Edit<'_, '_>, facts: &Facts) -> [Usage; 3] {
     for group in geometry.all_groups() {
         for (index, state, _) in facts.inodes.in_group(group) {
             let ino = geometry.ino_of(group, index);
-            // Files of the file system itself belong to nobody.
+            // Files of the file system itself count for no user.
             let is_own = special.contains(&Some(ino));
             let counts = ino == Ino::ROOT || ino >= geometry.first_ino();
             if is_own || !counts || !state.is_used() {

@@ -78,7 +78,7 @@ impl Claimants<'_> {
         runs::overlap(&self.shared, first, count)
     }
 
-    /// Whether a cluster is this owner's, from now on if it was nobody's.
+    /// Whether a cluster is this owner's, from now on if it had no owner.
     fn may_keep(&mut self, edit: &Edit<'_, '_>, block: u64, owner: Owner) -> bool {
         let bits = edit.geometry.cluster_ratio_bits();
         let first_data = edit.geometry.first_data_block().0;

@@ -49,7 +49,7 @@ impl Args {
             });
             let (fs, numbers) = match opened {
                 Ok(opened) => opened,
-                // The other images are shown all the same.
+                // The other images are shown nevertheless.
                 Err(failure) => {
                     failure.report(context);
                     failed = true;

@@ -135,7 +135,7 @@ impl Args {
             let failure = Failure::new(format!("{} exists", path.display()));
             return Err(failure.hint("name a new file, or say --overwrite"));
         }
-        // What is there stays while somebody uses it.
+        // An existing file stays while it is in use.
         let _replaced = replaced(path)?;
         let flag = interrupt::flag()?;
         let unfinished = Unfinished::beside(path);
@@ -156,7 +156,7 @@ impl Args {
     }
 }
 
-/// Locks a file that is about to be replaced, which may be an image that somebody uses.
+/// Locks a file that is about to be replaced, which may be an image in use.
 pub fn replaced(path: &Path) -> Result<Replaced, Failure> {
     Replaced::hold(path).map_err(Failure::new)
 }

@@ -35,9 +35,9 @@ const TRIES: u32 = 40;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The exit status of a server that ended without closing the image.
 const NOT_CLOSED: u8 = 1;
-/// What tells that the mount is over; signals write another byte.
+/// The byte that reports that the mount is over; signals write another byte.
 const OVER: u8 = b'.';
-/// What tells that the mount stopped accepting changes.
+/// The byte that reports that the mount stopped accepting changes.
 const STOPPED: u8 = b'!';
 
 /// Mount an image on a directory through FUSE
@@ -328,7 +328,7 @@ impl Args {
         let left = fuse::mounts_of(Path::new(&options.source));
         let mounted = fuse::mount(fs, &self.directory, &options)
             .map_err(|error| explained(&self.directory, &error).status(MOUNT_FAILED))?;
-        // A mount that fails has changed nothing; nobody is answered before this.
+        // A mount that fails has changed nothing; no request is answered before this.
         if let Some(held) = held
             && let Err(error) = held.release()
         {
@@ -393,8 +393,8 @@ fn explained(directory: &Path, error: &MountError) -> Failure {
     }
 }
 
-/// Whether the process that waits for the directory has ended: nobody reads standard output, a pipe, any more. Asked
-/// once its end is a signal to this process, so that an end before that is not missed.
+/// Whether the process that waits for the directory has ended: no process reads standard output, a pipe, any more.
+/// Asked once its end is a signal to this process, so that an end before that is not missed.
 fn is_starter_gone() -> bool {
     let out = io::stdout();
     let mut ends = [PollFd::new(&out, PollFlags::empty())];
@@ -405,7 +405,7 @@ fn is_starter_gone() -> bool {
 /// Reports that the directory is ready, and leaves the terminal and the directory that this was started in.
 fn tell_ready_and_leave() {
     let _ = set_parent_process_death_signal(None);
-    // The process that started this may be gone; the mount is there all the same.
+    // The process that started this may be gone; the mount exists nevertheless.
     let mut out = io::stdout();
     let _ = out.write_all(b"+").and_then(|()| out.flush());
     if let Ok(nothing) = std::fs::File::options()

@@ -148,7 +148,7 @@ fn answered_state(directory: &Path) -> Result<Option<MountState>, Failure> {
     Ok(MountState::parse(&report))
 }
 
-/// Whether the image says that it was closed; what can't be read here (a partition's place is not known) is not told.
+/// Whether the image is marked as closed; true also if it can't be read here (a partition's place is not known).
 fn is_clean(image: &Path) -> bool {
     let Ok(device) = FileDevice::open_read_only(image) else {
         return true;
@@ -167,7 +167,7 @@ fn is_clean(image: &Path) -> bool {
     }
 }
 
-/// Waits while someone has the image open for writing: the server of the mount writes it home and closes it.
+/// Waits while the image is open for writing: the server of the mount writes it home and closes it.
 fn wait_until_closed(context: &Context, image: &Path) {
     let mut looks = 0;
     while let Err(DeviceError::InUse { .. }) = FileDevice::open_read_only(image) {

@@ -30,7 +30,7 @@ const MAGIC: usize = START_BYTES;
 pub(super) enum Opened<'c> {
     /// A file, which can be read again.
     File(Archive),
-    /// A pipe or a terminal, which can't; with the bytes that told what it is.
+    /// A pipe or a terminal, which can't; with the bytes by which it was recognized.
     Pipe(Box<dyn Read + Send + 'c>, Compression, String),
 }
 

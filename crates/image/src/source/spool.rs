@@ -1,5 +1,5 @@
-//! What an archive that is read once holds, kept until it is needed: the blobs of a container image, and the first
-//! members of an archive while nobody knows yet what it is.
+//! The contents of an archive that is read once, kept until they are needed: the blobs of a container image, and the
+//! first members of an archive whose kind is not known yet.
 //!
 //! The first MiB stays in memory. Beyond it all bytes are in a file without a name in `TMPDIR` (or `/tmp`), which is
 //! gone with the process, however that ends. The bytes are never written beyond the spool's limit.

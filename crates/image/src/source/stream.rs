@@ -240,7 +240,7 @@ pub(crate) fn with_thread<R>(
                     return;
                 }
                 if let Err(error) = more {
-                    // Nobody listens any more: nobody to tell.
+                    // The receiver is gone, so the error reaches no caller.
                     let _ = full.push(Err(error));
                     return;
                 }

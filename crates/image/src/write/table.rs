@@ -127,7 +127,7 @@ impl Tables<'_> {
     fn special(&self, ino: Ino, slot: &mut [u8]) {
         match self.special.iter().find(|special| special.ino == ino) {
             Some(special) => slot.copy_from_slice(&special.bytes),
-            // Reserved inodes that nobody uses are zeros with a checksum.
+            // Reserved inodes that are not in use are zeros with a checksum.
             None => self.seal(ino, slot),
         }
     }

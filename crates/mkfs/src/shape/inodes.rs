@@ -92,8 +92,8 @@ impl Shape {
         bitmap.min(MAX_PER_GROUP - self.block_size.bytes_u64() / self.inode_size) & !7
     }
 
-    /// Makes the groups so small that one inode for each `ratio` bytes fits their bitmaps; or as small as groups can
-    /// be, where none are small enough, and tells so by `false`.
+    /// Makes the groups so small that one inode for each `ratio` bytes fits their bitmaps. Returns `false` if no size
+    /// is small enough; the groups are then as small as groups can be.
     pub(crate) fn shrink_for_ratio(&mut self, ratio: u64) -> bool {
         loop {
             // The block before the first group counts, too.

@@ -265,7 +265,7 @@ fn open(setup: &Setup, flush: Flush, fast_commits: bool) -> Result<InProcess, Er
     }
     let options = options(fast_commits);
     let made = InProcess::in_file_with(&path, setup.size, "fast_commit", &options);
-    // Open until the end, and nobody else's.
+    // It stays open until the end, and no other program sees it.
     let _ = std::fs::remove_file(&path);
     made
 }

@@ -48,7 +48,7 @@ pub(super) struct Part {
     pub(super) frozen: Vec<Frozen>,
 }
 
-/// One thread's part, and what it was told.
+/// One thread's part, and the results that it got.
 pub(super) fn run(shared: &Shared<'_>, work: &mut Work) -> Part {
     let mut executor = match shared.times.are_seen {
         true => Executor::new(shared.fs),

@@ -53,7 +53,7 @@ impl Work {
         self.directory().join(&name)
     }
 
-    /// A name that nobody opens.
+    /// A name that no thread opens.
     fn shared(&mut self) -> ModelPath {
         let name = format!("n{}", self.random.below(3));
         let name = self.padded(name);
@@ -274,7 +274,7 @@ impl Work {
             FallocateMode::Insert,
         ];
         let mode = match (self.profile.has_extents, self.profile.left) {
-            // What is done of the others before space ends, nobody can tell from outside.
+            // How much of the others is done before space ends can't be seen from outside.
             (true, Some(_)) => *self.random.pick(&[
                 FallocateMode::KeepSize,
                 FallocateMode::Allocate,

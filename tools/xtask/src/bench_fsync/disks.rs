@@ -58,7 +58,7 @@ pub(super) struct Disks {
 }
 
 impl Disks {
-    /// In a directory of their own: what another flush time left behind is in nobody's way.
+    /// In a directory of their own, so that leftovers of another flush time are not in the way.
     pub(super) fn new(lanefs: &Path, slow_disk: &Path, micros: u32) -> Result<Disks, String> {
         let name = format!("lanefs-fsync.{}-{micros}", std::process::id());
         let place = Path::new("/dev/shm").join(name);
@@ -155,7 +155,8 @@ impl Disks {
         Ok(())
     }
 
-    /// Undoes all of it, what is busy for a while again and again. What stays behind is told, and is left as it is.
+    /// Undoes all of it; what is busy for a while, again and again. What can't be undone is reported, and is left as it
+    /// is.
     fn undo(&mut self) -> Vec<String> {
         let mut left = Vec::new();
         for at in self.mounted.drain(..).rev() {
@@ -212,7 +213,7 @@ fn is_mounted(at: &Path) -> bool {
     places.any(|place| Path::new(place) == at)
 }
 
-/// Unmounts, as soon as nobody is there any more; fine if nothing is mounted.
+/// Unmounts, as soon as the mount is not in use; fine if nothing is mounted.
 fn unmount(at: &Path) -> Result<(), String> {
     let mut said = String::new();
     let gone = until(|| {
@@ -229,7 +230,7 @@ fn unmount(at: &Path) -> Result<(), String> {
     }
 }
 
-/// Waits for a server whose mount is gone; one that does not end is told to.
+/// Waits for a server whose mount is gone; one that does not end is asked to.
 fn end(server: &mut Child) -> Result<(), String> {
     if until(|| !matches!(server.try_wait(), Ok(None))) {
         return Ok(());

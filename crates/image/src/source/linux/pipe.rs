@@ -21,7 +21,7 @@ const WAIT: Timespec = Timespec {
 /// Bytes that come when they come.
 pub(in super::super) struct Pipe<'c> {
     pub(in super::super) file: File,
-    /// Set when nobody wants them any more. [atomic: Relaxed]
+    /// Set when the bytes are not wanted any more. [atomic: Relaxed]
     pub(in super::super) cancel: &'c AtomicBool,
 }
 

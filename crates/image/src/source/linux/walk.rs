@@ -208,7 +208,7 @@ impl<'a> Walk<'a> {
         self.changed.notify_all();
     }
 
-    /// Whether to go on: not when nobody collects any more.
+    /// Whether to continue: false when the collector is gone.
     fn perform(
         &self,
         task: Task,

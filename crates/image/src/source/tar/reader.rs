@@ -69,7 +69,7 @@ pub(crate) enum What {
 pub(crate) enum TarStop {
     /// Something about this entry, to be reported with its name and place.
     Problem(String),
-    /// Anything else, told as it is.
+    /// Any other error, reported as it is.
     Error(SourceError),
 }
 

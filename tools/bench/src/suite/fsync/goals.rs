@@ -135,7 +135,7 @@ fn in_place(setup: &Setup) -> Result<Vec<Goal>, Error> {
     let round = |times: usize| -> Result<(), Error> {
         for _ in 0..times {
             for (name, file) in &files {
-                // Times that somebody saw are set anew by the write, so that there is something to log.
+                // Times that were seen are set anew by the write, so that there is something to log.
                 target.stat(target.root(), name)?;
                 target.write(file, 0, &bytes)?;
                 target.fsync(file)?;

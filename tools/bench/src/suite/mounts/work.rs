@@ -170,7 +170,7 @@ fn write_stream(path: &Path, bytes: u64) -> Result<(), Error> {
     host(path, file.sync_all())
 }
 
-/// Asks what stat(2) tells of a file; std also asks for its time of birth.
+/// Asks what stat(2) reports of a file; std also asks for its time of birth.
 fn stat(path: &Path) -> Result<(), Error> {
     host(
         path,
