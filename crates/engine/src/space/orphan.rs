@@ -9,7 +9,7 @@
 //! that made it.
 //!
 //! The forms of [`OrphanForm`]: [`lockless`] and [`locked`] differ in how a slot is found, [`list`] uses none, and with
-//! `nothing`, for measurements, a crash forgets what was under way.
+//! `none`, for measurements, a crash forgets what was under way.
 //!
 //! Only the committer changes slots on disk: handles put (slot, number, version) on the epoch's list, and the highest
 //! version of a slot wins. A claim that was never applied is on no such list.

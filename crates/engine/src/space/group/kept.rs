@@ -2,9 +2,9 @@
 //!
 //! A group's bitmap is read without a lock and put in memory under the group's lock. While a thread reads it, others
 //! may put the blocks in memory, change them and drop them again; the reader notices that by a count, and reads anew.
-//! When more groups are in memory than allowed, those used least recently are dropped first, and only without
-//! outstanding blocks ([`Bits::may_go`]): then the newest image is the same. The number of groups with outstanding
-//! blocks is bounded by the journal's largest transaction and by the blocks that files and threads keep aside.
+//! If more groups are in memory than allowed, those used least recently are dropped first, and only without outstanding
+//! blocks ([`Bits::may_go`]): then the newest image is the same. The outstanding blocks are bounded by the journal's
+//! largest transaction and by the blocks that files and threads keep aside.
 //!
 //! The image of a group's blocks does not change while they are not in memory, with one exception: an epoch with the
 //! first inode in a group writes the bitmap that the group did not have before. No thread reads it before blocks of the
