@@ -526,6 +526,8 @@ impl<'d> Rounds<'d> {
         let journal = journal.filter(|runs| Some(runs) == self.journal.found.as_ref());
         let had_error = sb.state() & superblock::state::ERROR != 0;
         let is_clean = examined.report.is_clean();
+        let has_orphans = (examined.facts.as_ref()).is_none_or(|facts| !facts.orphans.is_empty());
+        let is_flag_left = is_clean && !has_orphans && geometry.has(Feature::ORPHAN_PRESENT);
         let mut edit = self.edit(sb, geometry);
         if is_clean {
             backups::run(&mut edit);
@@ -533,10 +535,16 @@ impl<'d> Rounds<'d> {
         if self.image.changes().is_empty()
             && self.image.copies().is_empty()
             && !(had_error && is_clean)
+            && !is_flag_left
         {
             return None;
         }
         let mut edit = self.edit(sb, geometry);
+        if is_flag_left {
+            // A mount sets it, and clears it at its end.
+            let features = edit.sb.features().without(Feature::ORPHAN_PRESENT);
+            edit.sb.set_features(features);
+        }
         if let Some(facts) = &examined.facts {
             quota::update(&mut edit, facts);
         }

@@ -258,6 +258,33 @@ fn a_superblock_whose_write_was_torn_is_made_whole_before_the_replay() {
 }
 
 #[test]
+fn a_flag_that_says_orphans_goes_where_there_are_none() {
+    let made = MemoryDevice::new(8 << 20);
+    let options = lanefs::mkfs::Options {
+        features: "orphan_file".to_owned(),
+        ..lanefs::mkfs::Options::default()
+    };
+    lanefs::make::make_on(&made, &options).unwrap();
+    let mut bytes = vec![0; 8 << 20];
+    made.read_at(0, &mut bytes).unwrap();
+    let mut sb = *Superblock::view(bytes[1024..].first_chunk().unwrap());
+    sb.set_features(sb.features().with(ondisk::Feature::ORPHAN_PRESENT));
+    sb.seal();
+    bytes[1024..2048].copy_from_slice(sb.bytes());
+    for scope in [RepairScope::Preen, RepairScope::All] {
+        let device = Arc::new(MemoryDevice::from_bytes(&bytes));
+        let outcome = mend(Arc::clone(&device) as Arc<dyn BlockDevice>, scope).unwrap();
+        assert!(outcome.has_written() && outcome.repaired.after.is_clean());
+        let mut after = vec![0; bytes.len()];
+        device.read_at(0, &mut after).unwrap();
+        if testkit::have("e2fsck") {
+            let (text, status) = e2fsck(&after);
+            assert_eq!(status, Some(0), "{text}");
+        }
+    }
+}
+
+#[test]
 fn a_request_that_fails_ends_the_repair_with_an_error_and_a_second_one_mends() {
     let bytes = damaged("default-1k", 0..6).remove(0);
     for kind in [Fault::Read, Fault::Write, Fault::Flush] {
