@@ -158,6 +158,14 @@ impl Report {
         self.problems.push(Problem::new(code).name(reason));
     }
 
+    /// Puts problems of the superblock, which come before all others, into a report of a check that did not see them.
+    pub fn put_first(&mut self, problems: Vec<Problem>) {
+        for problem in &problems {
+            *self.counts.entry(problem.code).or_default() += 1;
+        }
+        self.problems.splice(0..0, problems);
+    }
+
     /// Whether nothing was found that is worse than a note.
     #[must_use]
     pub fn is_clean(&self) -> bool {

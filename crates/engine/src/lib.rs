@@ -48,7 +48,9 @@ pub use journal::JournalStatistics;
 #[doc(hidden)]
 pub use journal::canary;
 pub use map::{Mapping, Mappings};
-pub use mount::{CutDevice, DataMode, MountOptions, ReplayPolicy, is_rebuildable, tune};
+pub use mount::{
+    CutDevice, DataMode, MountOptions, ReplayPolicy, is_rebuildable, rebuilt_superblock, tune,
+};
 pub use names::{NewInode, RenameFlag, WalkEnd, WalkIntent};
 pub use ondisk::{
     BlockSize, Corrupt, Feature, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock,

@@ -32,7 +32,7 @@ mod tune;
 pub(crate) use hold::{abandon, hold, unmount_held};
 pub use reading::CutDevice;
 pub(crate) use reading::mount;
-pub use superblock::is_rebuildable;
+pub use superblock::{is_rebuildable, rebuilt_superblock};
 pub use tune::tune;
 
 /// Features that oblige a writer, and that lanefs obeys.

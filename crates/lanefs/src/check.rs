@@ -11,6 +11,8 @@ use device::BlockDevice;
 use engine::{InodeFs, MountOptions};
 use sync::Arc;
 
+use crate::substitute::{self, Substitute};
+
 /// Checks the file system on `device`. `journal_device` is the device of an external journal, where there is one.
 ///
 /// # Errors
@@ -20,20 +22,56 @@ pub fn check(
     journal_device: Option<Arc<dyn BlockDevice>>,
     options: &Options<'_>,
 ) -> Result<Report, Error> {
+    let substitute = substitute::find(device, &journal_device, options.superblock);
+    if let Some(substitute) = substitute.filter(|found| !found.is_torn) {
+        return check_under(device, journal_device, &substitute, options);
+    }
     if options.superblock.is_some() || !is_dirty(&**device) {
         return check::check(&**device, options);
     }
+    match replayed(device, journal_device) {
+        Ok(fs) => check_replayed(&fs, options),
+        Err(error) => {
+            let mut report = check::check(&**device, options)?;
+            report.add(Code::JournalReplayFailed, &error.to_string());
+            Ok(report)
+        }
+    }
+}
+
+fn replayed(
+    device: &Arc<dyn BlockDevice>,
+    journal_device: Option<Arc<dyn BlockDevice>>,
+) -> Result<InodeFs, engine::Error> {
     let choices = MountOptions {
         journal_device,
         ..MountOptions::default()
     };
-    match InodeFs::open(Arc::clone(device), &choices) {
+    InodeFs::open(Arc::clone(device), &choices)
+}
+
+fn check_replayed(fs: &InodeFs, options: &Options<'_>) -> Result<Report, Error> {
+    let options = Options {
+        is_replayed: true,
+        superblock: None,
+        ..*options
+    };
+    check::check(&**fs.device(), &options)
+}
+
+/// Checks with another superblock in the place of the first one, under which the log is replayed.
+fn check_under(
+    device: &Arc<dyn BlockDevice>,
+    journal_device: Option<Arc<dyn BlockDevice>>,
+    substitute: &Substitute,
+    options: &Options<'_>,
+) -> Result<Report, Error> {
+    let view = substitute::laid_over(device, substitute).map_err(|_| Error::Unreadable)?;
+    match replayed(&view, journal_device) {
         Ok(fs) => {
-            let options = Options {
-                is_replayed: true,
-                ..*options
-            };
-            check::check(&**fs.device(), &options)
+            let mut report = check_replayed(&fs, options)?;
+            report.put_first(substitute.problems.clone());
+            Ok(report)
         }
         Err(error) => {
             let mut report = check::check(&**device, options)?;

@@ -121,6 +121,8 @@ mod reach;
 pub mod repair;
 mod report;
 mod room;
+#[cfg(feature = "check")]
+mod substitute;
 pub mod tune;
 #[cfg(feature = "check")]
 pub mod undo;

@@ -1,10 +1,12 @@
 //! Repairing a file system: what the checker decided is written so that a crash leaves the image as it was, or mended.
 //!
-//! A log that is to be replayed is replayed first. What Linux reads before the journal is written block by block, with
-//! the error flag set before. The rest is one transaction of the image's own journal where that is sound, else stages
-//! that begin with what nothing leads to and end with the superblock, which has the error flag until then.
+//! A log that is to be replayed is replayed first, after another superblock took the place of a lost one. What Linux
+//! reads before the journal is written block by block, with the error flag set before. The rest is one transaction of
+//! the image's own journal where that is sound, else stages that begin with what nothing leads to and end with the
+//! superblock, which has the error flag until then.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 pub use check::repair::{RepairOptions, RepairScope, Repaired, WriteSet};
 use device::{BlockDevice, DeviceError};
@@ -13,7 +15,8 @@ use jbd2::recovery;
 use ondisk::{BlockRun, Feature, FsBlock, Geometry, Site, Superblock, superblock};
 use sync::Arc;
 
-use crate::check::Options;
+use crate::check::{Options, Report};
+use crate::substitute::{self, Substitute, first, has_same_layout};
 
 /// Why a repair failed.
 #[derive(Debug)]
@@ -98,14 +101,29 @@ pub fn repair(
     options: &Options<'_>,
     now: u64,
 ) -> Result<Outcome, RepairError> {
-    let replay = match options.superblock {
-        Some(_) => Replay::default(),
+    let substitute = substitute::find(device, &journal_device, options.superblock);
+    if let Some(substitute) = &substitute
+        && extent == RepairScope::Preen
+        && options.superblock.is_none()
+        && !substitute.is_torn
+    {
+        // Another superblock than the first one needs a decision.
+        return Ok(untouched(crate::check::check(
+            device,
+            journal_device,
+            options,
+        )?));
+    }
+    let replay = match &substitute {
+        Some(substitute) => replay_under(device, journal_device, extent, substitute)?,
+        None if options.superblock.is_some() => Replay::default(),
         None => replay(device, journal_device, extent)?,
     };
     let view = replay.view.as_ref().unwrap_or(device);
     let choices = RepairOptions {
         check: Options {
             is_replayed: replay.view.is_some(),
+            superblock: options.superblock.filter(|_| !replay.has_first),
             ..*options
         },
         extent,
@@ -115,6 +133,9 @@ pub fn repair(
     let mut repaired = check::repair::repair(&**view, &choices)?;
     if replay.view.is_some() {
         take_in_view(&**device, &**view, &mut repaired)?;
+    }
+    if let Some(substitute) = substitute {
+        repaired.before.put_first(substitute.problems);
     }
     let mut is_journaled = false;
     if let Some(writes) = &repaired.writes {
@@ -140,12 +161,22 @@ struct Replay {
     /// The device as fast commits leave it, which are not home yet.
     view: Option<Arc<dyn BlockDevice>>,
     failed: Option<String>,
+    /// The first superblock is the one that was asked for, or newer.
+    has_first: bool,
 }
 
-fn superblock_of(device: &dyn BlockDevice) -> Result<Superblock, DeviceError> {
-    let mut bytes = [0; Superblock::SIZE];
-    device.read_at(Superblock::OFFSET, &mut bytes)?;
-    Ok(*Superblock::view(&bytes))
+/// A repair that changes nothing.
+fn untouched(report: Report) -> Outcome {
+    Outcome {
+        repaired: Repaired {
+            before: report.clone(),
+            after: report,
+            writes: None,
+            checks: 1,
+        },
+        is_replayed: false,
+        is_journaled: false,
+    }
 }
 
 /// Whether the file system is marked clean and needs no replay, so that -p can skip it. As in e2fsck, the mark counts
@@ -154,7 +185,7 @@ fn superblock_of(device: &dyn BlockDevice) -> Result<Superblock, DeviceError> {
 /// # Errors
 /// When the superblock can't be read.
 pub fn is_marked_clean(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
-    let sb = superblock_of(device)?;
+    let sb = first(device)?;
     let features = sb.features();
     let is_pending = features.has(Feature::NEEDS_RECOVERY)
         || features.has(Feature::ORPHAN_PRESENT)
@@ -172,29 +203,63 @@ fn replay(
     scope: RepairScope,
 ) -> Result<Replay, RepairError> {
     // Without the first superblock nothing says that the log is to be replayed.
-    let Ok(mut sb) = superblock_of(&**device) else {
+    let Ok(sb) = first(&**device) else {
         return Ok(Replay::default());
     };
-    let is_made_whole = make_whole(device, journal_device.clone(), &mut sb)?;
     let geometry = sb
         .verify()
         .ok()
         .and_then(|()| Geometry::new(&sb, device.size()).ok());
-    let asks =
-        sb.features().has(Feature::NEEDS_RECOVERY) && sb.features().has(Feature::HAS_JOURNAL);
-    let Some(geometry) = geometry.filter(|_| asks) else {
-        return Ok(Replay {
-            is_done: is_made_whole,
-            ..Replay::default()
-        });
+    match geometry.filter(asks) {
+        Some(geometry) => replay_home(device, journal_device, scope, &sb, &geometry),
+        None => Ok(Replay::default()),
+    }
+}
+
+fn asks(geometry: &Geometry) -> bool {
+    geometry.has(Feature::NEEDS_RECOVERY) && geometry.has(Feature::HAS_JOURNAL)
+}
+
+/// Puts another superblock in the place of the first one, with the error flag set, and then writes the log home. The
+/// flag stays when the log has a newer superblock.
+fn replay_under(
+    device: &Arc<dyn BlockDevice>,
+    journal_device: Option<Arc<dyn BlockDevice>>,
+    scope: RepairScope,
+    substitute: &Substitute,
+) -> Result<Replay, RepairError> {
+    let (superblock, geometry) = (&substitute.superblock, &substitute.geometry);
+    substitute::put(&**device, superblock)?;
+    let marked: Arc<dyn BlockDevice> = match substitute.is_torn {
+        true => Arc::clone(device),
+        false => Arc::new(Marked(Arc::clone(device))),
     };
-    match recovery::replay_to_device(device, &sb, &geometry, journal_device.clone()) {
+    let mut replay = match asks(geometry) {
+        true => replay_home(&marked, journal_device, scope, superblock, geometry)?,
+        false => Replay::default(),
+    };
+    replay.is_done = true;
+    let now = first(replay.view.as_deref().unwrap_or(&**device))?;
+    let own = now.verify().ok().and_then(|()| Geometry::of(&now).ok());
+    replay.has_first = own.is_some_and(|own| has_same_layout(&own, geometry));
+    Ok(replay)
+}
+
+/// Writes the log home and empties it.
+fn replay_home(
+    device: &Arc<dyn BlockDevice>,
+    journal_device: Option<Arc<dyn BlockDevice>>,
+    scope: RepairScope,
+    sb: &Superblock,
+    geometry: &Geometry,
+) -> Result<Replay, RepairError> {
+    match recovery::replay_to_device(device, sb, geometry, journal_device.clone()) {
         Ok(_) => Ok(Replay {
             is_done: true,
             ..Replay::default()
         }),
         Err(recovery::Error::FastCommitsPending { .. }) => {
-            recovery::empty_log(device, &sb, &geometry).map_err(cannot_empty)?;
+            recovery::empty_log(device, sb, geometry).map_err(cannot_empty)?;
             let choices = engine::MountOptions {
                 journal_device,
                 ..engine::MountOptions::default()
@@ -203,7 +268,7 @@ fn replay(
                 Ok(fs) => Ok(Replay {
                     is_done: true,
                     view: Some(Arc::clone(fs.device())),
-                    failed: None,
+                    ..Replay::default()
                 }),
                 Err(error) => Ok(Replay {
                     failed: Some(error.to_string()),
@@ -218,7 +283,7 @@ fn replay(
             // What is sound of the log is newer than what is home.
             let is_done = is_damaged
                 && scope == RepairScope::All
-                && recovery::replay_sound_copies(device, &sb, &geometry, journal_device).is_ok();
+                && recovery::replay_sound_copies(device, sb, geometry, journal_device).is_ok();
             Ok(Replay {
                 is_done,
                 failed: Some(error.to_string()),
@@ -226,31 +291,6 @@ fn replay(
             })
         }
     }
-}
-
-/// Writes a superblock whose own write a power cut tore: it has the contents of one moment and the checksum of another.
-/// A mount decides whether that is all. Returns whether it is.
-fn make_whole(
-    device: &Arc<dyn BlockDevice>,
-    journal_device: Option<Arc<dyn BlockDevice>>,
-    sb: &mut Superblock,
-) -> Result<bool, RepairError> {
-    let mut whole = *sb;
-    whole.seal();
-    if sb.verify().is_ok() || whole.verify().is_err() {
-        return Ok(false);
-    }
-    let choices = engine::MountOptions {
-        journal_device,
-        ..engine::MountOptions::default()
-    };
-    if engine::InodeFs::open(Arc::clone(device), &choices).is_err() {
-        return Ok(false);
-    }
-    device.write_at(Superblock::OFFSET, whole.bytes())?;
-    device.flush()?;
-    *sb = whole;
-    Ok(true)
 }
 
 fn cannot_empty(error: recovery::Error) -> RepairError {
@@ -261,13 +301,53 @@ fn cannot_empty(error: recovery::Error) -> RepairError {
     }
 }
 
+/// A device on which every superblock has errors on record: what a log holds was written before it was known that the
+/// first one is lost.
+struct Marked(Arc<dyn BlockDevice>);
+
+impl BlockDevice for Marked {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.0.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.0.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let at = Superblock::OFFSET.checked_sub(offset);
+        let at = at.and_then(|at| usize::try_from(at).ok());
+        let Some((at, written)) = at.and_then(|at| Some((at, superblock_at(bytes, at)?))) else {
+            return self.0.write_at(offset, bytes);
+        };
+        if written.verify().is_err() {
+            return self.0.write_at(offset, bytes);
+        }
+        let mut bytes = bytes.to_vec();
+        edit_superblock(&mut bytes, at, set_error);
+        self.0.write_at(offset, &bytes)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.0.flush()
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<(), DeviceError> {
+        self.0.discard(range)
+    }
+}
+
 /// Adds to the write set what differs between the device and its view with fast commits.
 fn take_in_view(
     device: &dyn BlockDevice,
     view: &dyn BlockDevice,
     repaired: &mut Repaired,
 ) -> Result<(), RepairError> {
-    let sb = superblock_of(view)?;
+    let sb = first(view)?;
     let Ok(geometry) = Geometry::new(&sb, device.size()) else {
         return Ok(());
     };
@@ -425,7 +505,7 @@ impl Writer<'_> {
     }
 
     fn change_superblock(&self, change: impl Fn(&mut Superblock)) -> Result<(), RepairError> {
-        let mut sb = superblock_of(self.device)?;
+        let mut sb = first(self.device)?;
         change(&mut sb);
         sb.seal();
         self.device.write_at(Superblock::OFFSET, sb.bytes())?;
@@ -437,15 +517,18 @@ fn set_error(sb: &mut Superblock) {
     sb.set_state(sb.state() | superblock::state::ERROR);
 }
 
+/// The superblock within its block.
+fn superblock_at(block: &[u8], at: usize) -> Option<Superblock> {
+    let bytes = block.get(at..)?.first_chunk()?;
+    Some(*Superblock::view(bytes))
+}
+
 /// Changes the superblock within its block.
 fn edit_superblock(block: &mut [u8], at: usize, change: impl Fn(&mut Superblock)) {
-    let bytes = block.get_mut(at..at + Superblock::SIZE);
-    let Some(bytes) = bytes.and_then(|bytes| bytes.first_chunk_mut::<{ Superblock::SIZE }>())
-    else {
+    let Some(mut sb) = superblock_at(block, at) else {
         return;
     };
-    let mut sb = *Superblock::view(bytes);
     change(&mut sb);
     sb.seal();
-    bytes.copy_from_slice(sb.bytes());
+    block[at..at + Superblock::SIZE].copy_from_slice(sb.bytes());
 }

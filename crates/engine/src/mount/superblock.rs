@@ -66,6 +66,22 @@ pub fn is_rebuildable(device: &Arc<dyn BlockDevice>) -> Result<bool, Error> {
     }
 }
 
+/// What takes the first superblock's place where that is torn or lost, as a writer would put it back; `None` where it
+/// is whole, or nothing can take its place. Only reads.
+///
+/// # Errors
+/// When the device fails.
+pub fn rebuilt_superblock(
+    device: &Arc<dyn BlockDevice>,
+    options: &MountOptions,
+) -> Result<Option<Superblock>, Error> {
+    match read(device, options) {
+        Ok(whole) => Ok(whole.is_rebuilt.then_some(whole.superblock)),
+        Err(Error::Io(error)) => Err(error.into()),
+        Err(_) => Ok(None),
+    }
+}
+
 /// The device as it is with this superblock in its place, for reading only.
 pub(super) fn laid_over(
     device: Arc<dyn BlockDevice>,

@@ -1,0 +1,182 @@
+//! What takes the first superblock's place for a check or a repair, where that one is torn or lost or a copy was asked
+//! for, and the log must be replayed under it.
+//!
+//! A copy in another group does not say whether the log is to be replayed: mke2fs made it. So the log is asked. Only
+//! looks, but for [`put`].
+
+use check::{Code, Problem};
+use device::{BlockDevice, DeviceError, ReadOnly, Scratch};
+use jbd2::recovery::{self, JournalState};
+use ondisk::{Feature, Geometry, Site, Superblock, superblock};
+use sync::Arc;
+
+use crate::repair::RepairError;
+
+/// A superblock in place of the first one.
+pub(crate) struct Substitute {
+    /// As it belongs in the first place. Unless the first was only torn, it asks for a replay and has errors on record.
+    pub(crate) superblock: Superblock,
+    pub(crate) geometry: Geometry,
+    /// The first one's own contents, whose write a power cut tore.
+    pub(crate) is_torn: bool,
+    /// What a check says of the first one; nothing where a copy was asked for.
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// Reads the first superblock, whatever is there.
+///
+/// # Errors
+/// When it can't be read.
+pub(crate) fn first(device: &dyn BlockDevice) -> Result<Superblock, DeviceError> {
+    let mut bytes = [0; Superblock::SIZE];
+    device.read_at(Superblock::OFFSET, &mut bytes)?;
+    Ok(*Superblock::view(&bytes))
+}
+
+fn sound_geometry(device: &dyn BlockDevice, sb: &Superblock) -> Option<Geometry> {
+    sb.verify().ok()?;
+    Geometry::new(sb, device.size()).ok()
+}
+
+/// What is to stand in the first superblock's place before the log is replayed. `None` where the first one serves as it
+/// is, or nothing does, or no log is to be replayed under another one.
+pub(crate) fn find(
+    device: &Arc<dyn BlockDevice>,
+    journal: &Option<Arc<dyn BlockDevice>>,
+    asked: Option<u64>,
+) -> Option<Substitute> {
+    let first = first(&**device).ok();
+    let is_sound = first.is_some_and(|sb| sound_geometry(&**device, &sb).is_some());
+    if is_sound && asked.is_none() {
+        return None;
+    }
+    let served = check::serving_superblock(&**device, asked).ok()?;
+    let (superblock, geometry) = match rebuilt(device, journal).filter(|_| asked.is_none()) {
+        Some(found) if is_torn(first.as_ref(), &found.1) => {
+            let (superblock, geometry) = found;
+            return Some(Substitute {
+                superblock,
+                geometry,
+                is_torn: true,
+                problems: Vec::new(),
+            });
+        }
+        Some(found) => found,
+        None => {
+            let is_copy = |it: &Problem| it.code == Code::SuperblockFromBackup;
+            let (mut superblock, geometry) = served.found?;
+            if asked.is_some() || served.problems.iter().any(is_copy) {
+                // What copies keep of it is as old as they are.
+                superblock.set_last_orphan(None);
+            }
+            (superblock, geometry)
+        }
+    };
+    let said = first.filter(|_| is_sound);
+    let mut superblock = superblock;
+    superblock.set_block_group_number(0);
+    superblock.set_state(superblock.state() | superblock::state::ERROR);
+    superblock.set_features(superblock.features().with(Feature::NEEDS_RECOVERY));
+    superblock.seal();
+    let geometry = Geometry::new(&superblock, geometry.bytes()).ok()?;
+    asks_for_replay(device, journal, &superblock, &geometry, said.as_ref()).then_some(Substitute {
+        superblock,
+        geometry,
+        is_torn: false,
+        problems: served.problems,
+    })
+}
+
+/// The superblock that a mount would put back in the first one's place.
+fn rebuilt(
+    device: &Arc<dyn BlockDevice>,
+    journal: &Option<Arc<dyn BlockDevice>>,
+) -> Option<(Superblock, Geometry)> {
+    let options = engine::MountOptions {
+        journal_device: journal.clone(),
+        ..engine::MountOptions::default()
+    };
+    let superblock = engine::rebuilt_superblock(device, &options).ok()??;
+    Some((superblock, sound_geometry(&**device, &superblock)?))
+}
+
+/// Whether the first superblock is what was rebuilt but for its checksum and what a mount changes.
+fn is_torn(first: Option<&Superblock>, geometry: &Geometry) -> bool {
+    let Some(mut whole) = first.copied() else {
+        return false;
+    };
+    whole.seal();
+    let own = whole.verify().ok().and_then(|()| Geometry::of(&whole).ok());
+    own.is_some_and(|own| has_same_layout(&own, geometry))
+}
+
+pub(crate) fn has_same_layout(one: &Geometry, other: &Geometry) -> bool {
+    let numbers = |it: &Geometry| {
+        (
+            it.block_size(),
+            it.blocks_count(),
+            it.blocks_per_group(),
+            it.inodes_per_group(),
+            it.inode_size(),
+        )
+    };
+    numbers(one) == numbers(other)
+}
+
+/// Whether the log holds what is not home. `said` is the first superblock where it is sound: it knows that of a journal
+/// that is not at hand.
+fn asks_for_replay(
+    device: &Arc<dyn BlockDevice>,
+    journal: &Option<Arc<dyn BlockDevice>>,
+    superblock: &Superblock,
+    geometry: &Geometry,
+    said: Option<&Superblock>,
+) -> bool {
+    if !geometry.has(Feature::HAS_JOURNAL) {
+        return false;
+    }
+    let device = Arc::clone(device);
+    match recovery::scan_and_overlay(device, superblock, geometry, journal.clone()) {
+        Ok(scanned) => scanned.report.journal == JournalState::Replayed,
+        Err(recovery::Error::Corrupt(corrupt)) => corrupt.site() == Site::JournalCopyChecksum,
+        Err(error) if is_of_absent_journal(&error) => {
+            said.is_none_or(|sb| sb.features().has(Feature::NEEDS_RECOVERY))
+        }
+        Err(_) => false,
+    }
+}
+
+/// Whether the log could not be read because its device was not given.
+pub(crate) fn is_of_absent_journal(error: &recovery::Error) -> bool {
+    matches!(
+        error,
+        recovery::Error::ExternalJournalMissing(_) | recovery::Error::ExternalJournalWrong { .. }
+    )
+}
+
+/// The device with the substitute in its place, in memory.
+pub(crate) fn laid_over(
+    device: &Arc<dyn BlockDevice>,
+    substitute: &Substitute,
+) -> Result<Arc<dyn BlockDevice>, DeviceError> {
+    let scratch = Scratch::new(Arc::clone(device), Superblock::SIZE);
+    scratch.write_at(Superblock::OFFSET, substitute.superblock.bytes())?;
+    Ok(Arc::new(ReadOnly::new(
+        Arc::new(scratch) as Arc<dyn BlockDevice>
+    )))
+}
+
+/// Writes the substitute to its place, durably. CRASH: one write of a superblock, which is torn or whole.
+///
+/// # Errors
+/// When the device fails, or does not hold what was written.
+pub(crate) fn put(device: &dyn BlockDevice, superblock: &Superblock) -> Result<(), RepairError> {
+    device.write_at(Superblock::OFFSET, superblock.bytes())?;
+    device.flush()?;
+    match first(device)?.bytes() == superblock.bytes() {
+        true => Ok(()),
+        false => Err(RepairError::Unreliable {
+            block: Superblock::OFFSET / Superblock::SIZE as u64,
+        }),
+    }
+}
