@@ -51,7 +51,7 @@ pub use map::{Mapping, Mappings};
 pub use mount::{
     CutDevice, DataMode, MountOptions, ReplayPolicy, is_rebuildable, rebuilt_superblock, tune,
 };
-pub use names::{NewInode, RenameFlag, WalkEnd, WalkIntent};
+pub use names::{NewContent, NewInode, RenameFlag, WalkEnd, WalkIntent};
 pub use ondisk::{
     BlockSize, Corrupt, Feature, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock,
     Timestamp,

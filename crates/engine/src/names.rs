@@ -14,8 +14,8 @@ use crate::core::Error;
 use crate::dir;
 use crate::inode::{LiveInode, LoadedInode, MountedFs};
 
-pub use create::NewInode;
-pub(crate) use create::{FirstBlock, NewContent, create, create_unnamed, first_block};
+pub(crate) use create::{FirstBlock, create, create_unnamed, first_block};
+pub use create::{NewContent, NewInode};
 pub(crate) use install::install;
 pub(crate) use link::link;
 use lock::TRIES;

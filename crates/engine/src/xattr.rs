@@ -89,6 +89,27 @@ pub(crate) fn change(
     mounted.settle(ino, flags)
 }
 
+/// Adds attributes, whole name and value, to those that a new inode has. ACLs come from its directory only.
+///
+/// # Errors
+/// As [`change`]; `NotSupported` for an ACL.
+pub(crate) fn add(lists: &mut Lists, attributes: &[(&[u8], &[u8])]) -> Result<(), Error> {
+    for (name, value) in attributes {
+        write::verify_length(name)?;
+        if value.len() > limits::XATTR_VALUE_BYTES {
+            return Err(Error::ValueTooLarge);
+        }
+        let (index, rest) = write::split(name)?;
+        if matches!(index, xattr::INDEX_ACL_ACCESS | xattr::INDEX_ACL_DEFAULT) {
+            return Err(Error::NotSupported(
+                "an ACL of a file that does not exist yet",
+            ));
+        }
+        lists.set(index, rest, value, XattrFlag::Any)?;
+    }
+    Ok(())
+}
+
 /// All attributes of an inode as it is now.
 pub(crate) fn read_now(mounted: &MountedFs, ino: Ino) -> Result<Vec<Xattr>, Error> {
     // A thread that changes the attributes has the lock, so no block is freed while it is read.

@@ -276,6 +276,8 @@ pub(crate) mod init {
     pub(crate) const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const EXTENDED: u64 = 1 << 30;
+    pub(crate) const SECURITY_CTX: u64 = 1 << 32;
+    pub(crate) const CREATE_SUPP_GROUP: u64 = 1 << 34;
     pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }
 
@@ -309,5 +311,8 @@ pub(crate) const KEEP_CACHE: u32 = 1 << 1;
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// The bit of [`FsyncIn::flags`] that asks for data only.
 pub(crate) const DATA_ONLY: u32 = 1 << 0;
+/// The types of an extension's records: up to this, a number of labels; and groups.
+pub(crate) const LABELS_MOST: usize = 31;
+pub(crate) const GROUPS: usize = 32;
 /// The notification that drops what the kernel knows of an inode.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;

@@ -13,7 +13,7 @@ const SET_UID: u16 = 0o4000;
 /// Set-group-ID.
 pub(crate) const SET_GID: u16 = 0o2000;
 /// With it, set-group-ID makes a program run as its group.
-const GROUP_EXECUTES: u16 = 0o10;
+pub(crate) const GROUP_EXECUTES: u16 = 0o10;
 
 /// Whether a file of this mode and group loses set-group-ID when the caller changes what is in it, or its owner. Linux
 /// takes it from a file that its group may not execute unless the caller is privileged or in the group. From other

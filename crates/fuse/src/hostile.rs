@@ -34,6 +34,8 @@ pub struct Parts<'a> {
     pub uid: u32,
     /// The bytes behind the header.
     pub arguments: &'a [u8],
+    /// How many words of 8 bytes at their end are the request's extension.
+    pub extension_words: u16,
     /// Whether it is split as over io_uring: the header, up to 128 bytes of the operation's structure, and the rest.
     pub is_split: bool,
 }
@@ -138,6 +140,7 @@ fn whole(unique: u64, parts: Parts<'_>) -> Vec<u8> {
         unique,
         node: parts.node,
         uid: parts.uid,
+        extension_words: parts.extension_words,
         ..abi::InHeader::default()
     };
     [header.as_bytes(), parts.arguments].concat()

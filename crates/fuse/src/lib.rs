@@ -26,6 +26,7 @@ mod classic;
 mod connect;
 mod control;
 mod counted_channel;
+mod extension;
 mod handles;
 #[cfg(feature = "hostile")]
 mod hostile;

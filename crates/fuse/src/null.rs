@@ -28,6 +28,7 @@ use sync::{Arc, CachePadded, Mutex, Rank};
 
 #[cfg(feature = "null")]
 use crate::connect::MountError;
+use crate::extension::Extension;
 use crate::messages::Messages;
 #[cfg(feature = "null")]
 use crate::mount::{Linked, Mounted, Options};
@@ -62,14 +63,14 @@ struct Node {
 }
 
 impl Node {
-    fn new(ino: Ino, file_type: FileType, kind: u16, new: New) -> Node {
+    fn new(ino: Ino, file_type: FileType, kind: u16, new: New<'_>) -> Node {
         let now = lanefs::now();
         let metadata = Metadata {
             ino,
             file_type,
             mode: kind | new.mode & !new.umask & PERMISSIONS,
-            uid: new.uid,
-            gid: new.gid,
+            uid: new.caller.uid,
+            gid: new.caller.gid,
             size: 0,
             blocks: 0,
             nlink: if file_type == FileType::Directory {
@@ -116,13 +117,22 @@ impl Node {
     }
 }
 
+static NO_EXTENSION: Extension<'static> = Extension {
+    labels: Vec::new(),
+    groups: &[],
+};
+
 /// What belongs to the user who mounts.
-fn mounter() -> New {
+fn mounter() -> New<'static> {
     New {
         mode: 0o755,
         umask: 0,
-        uid: rustix::process::getuid().as_raw(),
-        gid: rustix::process::getgid().as_raw(),
+        caller: Caller {
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            pid: 0,
+        },
+        extension: &NO_EXTENSION,
     }
 }
 
@@ -254,7 +264,7 @@ impl Null {
         })
     }
 
-    fn make_node(&self, at: Named<'_>, kind: FileType, new: New) -> Answer<Metadata> {
+    fn make_node(&self, at: Named<'_>, kind: FileType, new: New<'_>) -> Answer<Metadata> {
         if self.with(at.directory, |node| node.names.contains_key(at.name))? {
             return Err(Errno::EXIST);
         }
@@ -368,7 +378,7 @@ impl Operations for Null {
         self.with(ino, |node| node.target.clone())
     }
 
-    fn make(&self, at: Named<'_>, kind: Kind<'_>, new: New) -> Answer<Metadata> {
+    fn make(&self, at: Named<'_>, kind: Kind<'_>, new: New<'_>) -> Answer<Metadata> {
         let metadata = match kind {
             Kind::Directory => self.make_node(at, FileType::Directory, new)?,
             Kind::Symlink(_) => self.make_node(at, FileType::Symlink, new)?,
@@ -384,14 +394,14 @@ impl Operations for Null {
         })
     }
 
-    fn create(&self, at: Named<'_>, new: New, how: Opening) -> Answer<Metadata> {
+    fn create(&self, at: Named<'_>, new: New<'_>, how: Opening) -> Answer<Metadata> {
         match self.make_node(at, FileType::Regular, new) {
             Err(Errno::EXIST) if !how.exclusive => self.lookup(at),
             made => made,
         }
     }
 
-    fn make_unnamed(&self, _directory: Ino, _new: New) -> Answer<Metadata> {
+    fn make_unnamed(&self, _directory: Ino, _new: New<'_>) -> Answer<Metadata> {
         Err(Errno::OPNOTSUPP)
     }
 

@@ -11,6 +11,7 @@ use lanefs::{Acting, FileType, Ino, Metadata, RenameFlag, SetAttributes, StatFs,
 use rustix::io::Errno;
 use sync::Arc;
 
+use crate::extension::Extension;
 use crate::messages::Messages;
 use crate::stale::LateReply;
 
@@ -19,13 +20,14 @@ pub(crate) type Answer<T> = Result<T, Errno>;
 
 /// The owner and the mode of something that is made.
 #[derive(Clone, Copy)]
-pub(crate) struct New {
+pub(crate) struct New<'a> {
     /// Permissions, as they were asked for.
     pub(crate) mode: u16,
     /// Permissions to be taken off.
     pub(crate) umask: u16,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
+    /// The owner, and the group if the directory does not decide.
+    pub(crate) caller: Caller,
+    pub(crate) extension: &'a Extension<'a>,
 }
 
 /// What kind of thing is made.
@@ -125,10 +127,10 @@ pub(crate) trait Operations: Send + Sync + 'static {
         unprivileged: bool,
     ) -> Answer<Metadata>;
     fn read_link(&self, ino: Ino) -> Answer<Vec<u8>>;
-    fn make(&self, at: Named<'_>, kind: Kind<'_>, new: New) -> Answer<Metadata>;
-    fn create(&self, at: Named<'_>, new: New, how: Opening) -> Answer<Metadata>;
+    fn make(&self, at: Named<'_>, kind: Kind<'_>, new: New<'_>) -> Answer<Metadata>;
+    fn create(&self, at: Named<'_>, new: New<'_>, how: Opening) -> Answer<Metadata>;
     /// Makes a file without a name, for a directory of which it inherits what a new file does.
-    fn make_unnamed(&self, directory: Ino, new: New) -> Answer<Metadata>;
+    fn make_unnamed(&self, directory: Ino, new: New<'_>) -> Answer<Metadata>;
     fn link(&self, ino: Ino, at: Named<'_>) -> Answer<Metadata>;
     fn unlink(&self, at: Named<'_>) -> Answer<()>;
     fn rmdir(&self, at: Named<'_>) -> Answer<()>;

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::abi::{self, opcode};
+use crate::extension::Extension;
 use crate::operations::Caller;
 
 /// One request.
@@ -21,6 +22,7 @@ pub(crate) struct Request<'a> {
     /// The node that it is about.
     pub(crate) node: u64,
     pub(crate) caller: Caller,
+    pub(crate) extension: Extension<'a>,
     pub(crate) operation: FuseOperation<'a>,
 }
 
@@ -137,13 +139,15 @@ struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Cuts off the last `end` bytes; `None` if there are fewer.
-    fn without(mut self, end: usize) -> Option<Arguments<'a>> {
-        let of_rest = end.min(self.rest.len());
-        self.rest = &self.rest[..self.rest.len() - of_rest];
-        let of_first = self.first.len().checked_sub(end - of_rest)?;
-        self.first = &self.first[..of_first];
-        Some(self)
+    /// Cuts off the last `len` bytes, which are in one piece; `None` if there are fewer.
+    fn split_off(mut self, len: usize) -> Option<(Arguments<'a>, &'a [u8])> {
+        let piece = match self.rest {
+            [] => &mut self.first,
+            _ => &mut self.rest,
+        };
+        let (before, end) = piece.split_at(piece.len().checked_sub(len)?);
+        *piece = before;
+        Some((self, end))
     }
 
     /// The piece from which the next value is read.
@@ -205,10 +209,11 @@ pub(crate) fn parse_parts<'a>(
     if header.len as usize != len {
         return Err(malformed());
     }
-    // Extensions follow the arguments; none of those that were agreed on has any, but a length must be true.
-    let extensions = usize::from(header.extension_words) * 8;
-    let arguments = Arguments { first: own, rest }.without(extensions);
-    let arguments = arguments.ok_or_else(malformed)?;
+    // It follows the arguments.
+    let extension = usize::from(header.extension_words) * 8;
+    let arguments = Arguments { first: own, rest }.split_off(extension);
+    let (arguments, extension) = arguments.ok_or_else(malformed)?;
+    let extension = Extension::parse(extension).ok_or_else(malformed)?;
     let operation = operation(header.opcode, arguments).ok_or_else(malformed)?;
     Ok(Request {
         unique: header.unique,
@@ -219,6 +224,7 @@ pub(crate) fn parse_parts<'a>(
             gid: header.gid,
             pid: header.pid,
         },
+        extension,
         operation,
     })
 }
@@ -433,8 +439,14 @@ mod tests {
         forget[40..44].copy_from_slice(&u32::MAX.to_ne_bytes());
         assert!(parse(&forget).is_err());
         let mut lookup = request(opcode::LOOKUP, b"a\0");
-        // Extensions that are longer than the request.
+        // An extension that is longer than the request.
         lookup[36..38].copy_from_slice(&u16::MAX.to_ne_bytes());
+        assert!(parse(&lookup).is_err());
+        // And one whose own length is wrong.
+        let mut lookup = request(opcode::LOOKUP, b"a\0\x08\0\0\0\0\0\0\0");
+        lookup[36..38].copy_from_slice(&1_u16.to_ne_bytes());
+        assert!(parse(&lookup).is_ok());
+        lookup[42] = 16;
         assert!(parse(&lookup).is_err());
     }
 

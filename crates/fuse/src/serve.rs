@@ -19,6 +19,7 @@ mod names;
 mod tests;
 
 use crate::abi;
+use crate::extension::Extension;
 use crate::operations::{Allocation, Answer, BoxedFs, Caller, CopyRange, Setting};
 use crate::reply::{Listing, Reply};
 use crate::request::{FuseOperation, Request, ino};
@@ -62,6 +63,9 @@ const WISHES: u64 = abi::init::ASYNC_READ
     | abi::init::EXPORT_SUPPORT
     // A default ACL takes the umask's place, and the engine knows whether a directory has one.
     | abi::init::DONT_MASK
+    // A new inode gets its security label, and the kernel tells whether the caller is in the directory's group.
+    | abi::init::SECURITY_CTX
+    | abi::init::CREATE_SUPP_GROUP
     | abi::init::EXTENDED;
 
 /// What becomes of the connection after a request.
@@ -130,6 +134,7 @@ struct Asked<'a> {
     operations: &'a Arc<BoxedFs>,
     node: u64,
     caller: Caller,
+    extension: Extension<'a>,
     reply: Reply,
 }
 
@@ -205,6 +210,7 @@ impl Server {
             operations,
             node: request.node,
             caller: request.caller,
+            extension: request.extension,
             reply,
         };
         match request.operation {

@@ -8,13 +8,14 @@ mod privileges;
 use std::ops::Range;
 
 use lanefs::{
-    Acting, Allocate, FileType, Flags, Fs, FsError, Ino, Metadata, NewInode, RenameFlag,
-    SetAttributes, StatFs, Stopped, XattrFlag,
+    Acting, Allocate, FileType, Flags, Fs, FsError, Ino, Metadata, NewContent, NewInode,
+    RenameFlag, SetAttributes, StatFs, Stopped, XattrFlag,
 };
 use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::io::Errno;
 use sync::Arc;
 
+use crate::callers::SET_GID;
 use crate::connect::Synced;
 use crate::handles::Handles;
 use crate::idle::Idle;
@@ -109,18 +110,33 @@ impl MountedImage {
         }
     }
 
+    fn make_inode(
+        &self,
+        directory: Ino,
+        name: Option<&[u8]>,
+        content: NewContent<'_>,
+        new: New<'_>,
+    ) -> Result<Ino, FsError> {
+        let mut inode = new_inode(new);
+        if !matches!(content, NewContent::Directory) && self.set_gid_goes(directory, new)? {
+            inode.mode &= !SET_GID;
+        }
+        let fs = self.fs.inodes();
+        fs.make(directory, name, inode, content, &new.extension.labels)
+    }
+
     fn write_bytes(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Answer<usize> {
         self.fs.inodes().write(ino, offset, bytes).map_err(errno)
     }
 }
 
 /// The engine's parameters for an inode that is made: it is held from the start.
-fn new_inode(new: New) -> NewInode {
+fn new_inode(new: New<'_>) -> NewInode {
     NewInode {
         mode: new.mode & 0o7777,
         umask: new.umask,
-        uid: new.uid,
-        gid: new.gid,
+        uid: new.caller.uid,
+        gid: new.caller.gid,
         held: true,
     }
 }
@@ -234,20 +250,23 @@ impl Operations for MountedImage {
         self.fs.inodes().read_link(ino).map_err(errno)
     }
 
-    fn make(&self, at: Named<'_>, kind: Kind<'_>, new: New) -> Answer<Metadata> {
-        let (fs, new) = (self.fs.inodes(), new_inode(new));
-        let ino = match kind {
-            Kind::Directory => fs.mkdir(at.directory, at.name, new),
-            Kind::Symlink(target) => fs.symlink(at.directory, at.name, target, new),
-            Kind::Node(file_type, rdev) => fs.mknod(at.directory, at.name, file_type, rdev, new),
+    fn make(&self, at: Named<'_>, kind: Kind<'_>, new: New<'_>) -> Answer<Metadata> {
+        let content = match kind {
+            Kind::Directory => NewContent::Directory,
+            Kind::Symlink(target) => NewContent::Symlink(target),
+            Kind::Node(FileType::Regular, _) => NewContent::Empty,
+            Kind::Node(device @ (FileType::CharDevice | FileType::BlockDevice), rdev) => {
+                NewContent::Device(device, rdev.0, rdev.1)
+            }
+            Kind::Node(file_type, _) => NewContent::Special(file_type),
         };
+        let ino = self.make_inode(at.directory, Some(at.name), content, new);
         let ino = self.after(ino, &[at.directory]);
         ino.and_then(|ino| self.enter_held(ino)).map_err(errno)
     }
 
-    fn create(&self, at: Named<'_>, new: New, how: Opening) -> Answer<Metadata> {
-        let fs = self.fs.inodes();
-        let created = fs.create(at.directory, at.name, new_inode(new));
+    fn create(&self, at: Named<'_>, new: New<'_>, how: Opening) -> Answer<Metadata> {
+        let created = self.make_inode(at.directory, Some(at.name), NewContent::Empty, new);
         match self.after(created, &[at.directory]) {
             Ok(ino) => self.enter_held(ino).map_err(errno),
             Err(FsError::Exists) if !how.exclusive => {
@@ -262,8 +281,8 @@ impl Operations for MountedImage {
         }
     }
 
-    fn make_unnamed(&self, directory: Ino, new: New) -> Answer<Metadata> {
-        let made = self.fs.inodes().create_unnamed(directory, new_inode(new));
+    fn make_unnamed(&self, directory: Ino, new: New<'_>) -> Answer<Metadata> {
+        let made = self.make_inode(directory, None, NewContent::Empty, new);
         made.and_then(|ino| self.enter_held(ino)).map_err(errno)
     }
 

@@ -144,3 +144,67 @@ fn a_write_by_root_takes_set_user_id_off_only_where_a_file_also_has_capabilities
     }
     testkit::e2fsck(&image);
 }
+
+/// Makes files of several modes in a set-group-ID directory and a plain one, as users in its group, in it by a
+/// supplementary group, and not in it; their modes and groups.
+fn made(place: &Path) -> String {
+    let script = r#"set -e
+        mkdir with without
+        chgrp 2345 with without
+        chmod 2777 with
+        chmod 777 without
+        cat > make.py <<'END'
+import os, sys
+uid, gid, *groups = map(int, sys.argv[2:])
+os.setgroups(groups), os.setgid(gid), os.setuid(uid)
+for mode in (0o2644, 0o2755, 0o6755):
+    name = f'{sys.argv[1]}-{mode:o}'
+    os.umask(0)
+    os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
+    os.mknod(name + '-pipe', 0o010000 | mode)
+    os.mkdir(name + '-directory', mode)
+    fd = os.open('.', os.O_TMPFILE | os.O_WRONLY, mode)
+    unnamed = os.fstat(fd)
+    os.mkdir(f'{name}-unnamed-{unnamed.st_mode:o}-{unnamed.st_gid}')
+END
+        for directory in with without; do
+            cd $directory
+            python3 ../make.py group 1234 2345
+            python3 ../make.py member 1234 1234 7 2345
+            python3 ../make.py other 1234 1234 7
+            python3 ../make.py root 0 0
+            cd ..
+        done
+        stat -c '%n %a %g' with/* without/*"#;
+    let mut command = Command::new("sh");
+    let output = command.args(["-c", script]).current_dir(place).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn new_files_have_set_group_id_where_they_have_it_on_the_kernels_ext4() {
+    if !can_mount() || !testkit::have("python3") {
+        testkit::skip("needs python3");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let open_to_all = |path: &Path| {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    };
+    open_to_all(folder.path());
+    let image = image(folder.path(), "a.img", 64 << 20, &[]);
+    let copy = folder.path().join("b.img");
+    fs::copy(&image, &copy).unwrap();
+    let mounted = testkit::KernelMount::with(&copy, "loop").unwrap();
+    open_to_all(&mounted.path());
+    let expected = made(&mounted.path());
+    drop(mounted);
+    assert_eq!(expected.lines().count(), 96);
+    let served = Served::start(&image, "allow_other");
+    open_to_all(served.path());
+    assert_eq!(made(served.path()), expected);
+    served.unmount();
+    testkit::e2fsck(&image);
+}

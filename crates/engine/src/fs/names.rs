@@ -21,15 +21,38 @@ impl InodeFs {
         new: NewInode,
         content: NewContent<'_>,
     ) -> Result<Ino, Error> {
-        let ino = self.change(|mounted| names::create(mounted, parent, name, new, content))?;
-        self.settle_names(parent)?;
-        Ok(ino)
+        self.make(parent, Some(name), new, content, &[])
     }
 
     /// Makes a change of names durable at once, if the directory's flags ask for that.
     fn settle_names(&self, directory: Ino) -> Result<(), Error> {
         let flags = self.mounted.load(directory)?.flags();
         self.live()?.settle_names(directory, flags)
+    }
+
+    /// Makes an inode that has extended attributes, whole name and value, from the start: all of it is one step. Gives
+    /// its number. Without a name it is as by [`InodeFs::create_unnamed`]; else as by [`InodeFs::create`], or the
+    /// function for its type.
+    ///
+    /// # Errors
+    /// As these; as [`InodeFs::set_xattr`] for the attributes, of which none may be an ACL.
+    pub fn make(
+        &self,
+        parent: Ino,
+        name: Option<&[u8]>,
+        new: NewInode,
+        content: NewContent<'_>,
+        attributes: &[(&[u8], &[u8])],
+    ) -> Result<Ino, Error> {
+        let Some(name) = name else {
+            return self.change(|mounted| {
+                names::create_unnamed(mounted, parent, new, content, attributes)
+            });
+        };
+        let ino =
+            self.change(|mounted| names::create(mounted, parent, name, new, content, attributes))?;
+        self.settle_names(parent)?;
+        Ok(ino)
     }
 
     /// Makes an empty file; gives its number.
@@ -200,7 +223,7 @@ impl InodeFs {
     /// # Errors
     /// As [`InodeFs::create`].
     pub fn create_unnamed(&self, parent: Ino, new: NewInode) -> Result<Ino, Error> {
-        self.change(|mounted| names::create_unnamed(mounted, parent, new, NewContent::Empty))
+        self.change(|mounted| names::create_unnamed(mounted, parent, new, NewContent::Empty, &[]))
     }
 
     /// As [`InodeFs::create_unnamed`], for a symbolic link to `target`.
@@ -214,7 +237,7 @@ impl InodeFs {
         new: NewInode,
     ) -> Result<Ino, Error> {
         let content = NewContent::Symlink(target);
-        self.change(|mounted| names::create_unnamed(mounted, parent, new, content))
+        self.change(|mounted| names::create_unnamed(mounted, parent, new, content, &[]))
     }
 
     /// Keeps an inode (an open file, a server's reference) although its last name may go, until it is released as

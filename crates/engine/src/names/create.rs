@@ -48,8 +48,8 @@ pub struct NewInode {
 }
 
 /// What an inode is made as.
-#[derive(Clone, Copy)]
-pub(crate) enum NewContent<'a> {
+#[derive(Clone, Copy, Debug)]
+pub enum NewContent<'a> {
     /// A file without blocks.
     Empty,
     /// A directory without names.
@@ -83,6 +83,9 @@ impl NewContent<'_> {
             NewContent::Device(_, major, minor) if major > 0xfff || minor > 0xf_ffff => {
                 Err(Error::InvalidArgument)
             }
+            NewContent::Device(FileType::CharDevice | FileType::BlockDevice, ..) => Ok(()),
+            NewContent::Special(FileType::Fifo | FileType::Socket) => Ok(()),
+            NewContent::Device(..) | NewContent::Special(_) => Err(Error::InvalidArgument),
             _ => Ok(()),
         }
     }
@@ -137,6 +140,9 @@ fn inherited(parent: Flags, file_type: FileType) -> Flags {
         .fold(Flags(0), Flags::with)
 }
 
+/// Extended attributes, whole name and value, that a new inode has from the start.
+pub(crate) type NewAttributes<'a> = &'a [(&'a [u8], &'a [u8])];
+
 /// Makes an inode and names it; gives its number.
 pub(crate) fn create(
     mounted: &LiveFs,
@@ -144,6 +150,7 @@ pub(crate) fn create(
     name: &[u8],
     new: NewInode,
     content: NewContent<'_>,
+    attributes: NewAttributes<'_>,
 ) -> Result<Ino, Error> {
     let above = mounted.get(parent)?;
     let slot = dir::find_slot(mounted, &above, name)?;
@@ -170,9 +177,10 @@ pub(crate) fn create(
     draft.add_seen(slot.seen(), name, ino, file_type)?;
     let names = draft.finish()?;
     let now = mounted.now()?;
-    let (mut record, acls) = record(mounted, own.inode(), &directory, new, content, now)?;
+    let (mut record, mut lists) = record(mounted, own.inode(), &directory, new, content, now)?;
+    xattr::add(&mut lists, attributes)?;
     let first = first_block(mounted, ino, parent, content, &mut record)?;
-    let acls = xattr::XattrChange::prepare(mounted, ino, None, &acls)?;
+    let acls = xattr::XattrChange::prepare(mounted, ino, None, &lists)?;
 
     let first_blocks = first.as_ref().map_or(0, FirstBlock::blocks);
     let blocks = names.blocks() + 1 + BLOCKS_AN_INODE + first_blocks + acls.cost().0;
@@ -262,6 +270,7 @@ pub(crate) fn create_unnamed(
     parent: Ino,
     new: NewInode,
     content: NewContent<'_>,
+    attributes: NewAttributes<'_>,
 ) -> Result<Ino, Error> {
     content.verify(mounted)?;
     let directory = mounted.load_used(parent)?;
@@ -277,10 +286,11 @@ pub(crate) fn create_unnamed(
     let locked = Together::lock(&inodes);
     let own = locked.of(ino);
     let now = mounted.now()?;
-    let (mut record, acls) = record(mounted, own.inode(), &directory, new, content, now)?;
+    let (mut record, mut lists) = record(mounted, own.inode(), &directory, new, content, now)?;
+    xattr::add(&mut lists, attributes)?;
     let first = first_block(mounted, ino, parent, content, &mut record)?;
     record.set_links_count(0);
-    let acls = xattr::XattrChange::prepare(mounted, ino, None, &acls)?;
+    let acls = xattr::XattrChange::prepare(mounted, ino, None, &lists)?;
     let entry = mounted.orphans().add(&**own.inode());
     let first_blocks = first.as_ref().map_or(0, FirstBlock::blocks);
     let blocks = 1 + BLOCKS_AN_INODE + first_blocks + entry.cost() + acls.cost().0;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lanefs_engine::{Ino, InodeFs, NewInode, XattrFlag};
+use lanefs_engine::{Ino, InodeFs, NewContent, NewInode, XattrFlag};
 use ondisk::Feature;
 
 use crate::acls::{ACCESS, DEFAULT, named};
@@ -138,5 +138,44 @@ fn a_cut_leaves_no_attribute_without_the_feature() {
             is_seen[usize::from(has_any)] = true;
         });
         assert_eq!(is_seen, [true; 2]);
+    }
+}
+
+/// After any cut there is the file with its label, or no file.
+#[test]
+fn a_new_file_is_never_without_the_attributes_it_is_made_with() {
+    const LABEL: (&[u8], &[u8]) = (b"security.selinux", b"system_u:object_r:etc_t:s0");
+    let contents = [
+        NewContent::Empty,
+        NewContent::Directory,
+        NewContent::Symlink(b"target"),
+    ];
+    for profile in PROFILES.into_iter().take(2) {
+        let Some(image) = with_files(profile, 8 << 20, &[]) else {
+            return;
+        };
+        let cuts = record(&image, |recorder, fs| {
+            for (name, content) in contents.into_iter().enumerate() {
+                let name = [b'a' + name as u8];
+                fs.make(Ino::ROOT, Some(&name), NEW, content, &[LABEL])
+                    .unwrap();
+                let unnamed = fs
+                    .make(Ino::ROOT, None, NEW, NewContent::Empty, &[LABEL])
+                    .unwrap();
+                fs.link(unnamed, Ino::ROOT, &[name[0], b'2']).unwrap();
+                fs.forget(unnamed, 1).unwrap();
+                fs.sync().unwrap();
+                recorder.mark(name[0].into());
+            }
+            fs.close().unwrap();
+        });
+        sweep(cuts, 1, |cut, mark, fs| {
+            for name in [&b"a"[..], b"b", b"c", b"a2", b"b2", b"c2"] {
+                match fs.lookup(Ino::ROOT, name) {
+                    Ok(ino) => assert_eq!(fs.xattr(ino, LABEL.0).unwrap(), LABEL.1, "{cut}"),
+                    Err(_) => assert!(mark.is_none_or(|mark| mark < name[0].into()), "{cut}"),
+                }
+            }
+        });
     }
 }

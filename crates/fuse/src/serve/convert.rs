@@ -5,6 +5,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::abi::{self, statx, valid};
+use crate::extension::Extension;
 use crate::operations::{Answer, Caller, Named, New, Opening};
 use crate::request::{ino, node};
 
@@ -235,13 +236,18 @@ pub(super) fn keeps_atime(flags: u32) -> bool {
 }
 
 /// The owner and the mode of an inode that a caller makes.
-pub(super) fn new(caller: Caller, mode: u32, umask: u32) -> New {
+pub(super) fn new<'a>(
+    caller: Caller,
+    mode: u32,
+    umask: u32,
+    extension: &'a Extension<'a>,
+) -> New<'a> {
     New {
         // Permissions have 12 bits.
         mode: (mode & 0o7777) as u16,
         umask: (umask & 0o777) as u16,
-        uid: caller.uid,
-        gid: caller.gid,
+        caller,
+        extension,
     }
 }
 

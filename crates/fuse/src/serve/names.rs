@@ -59,7 +59,7 @@ impl Asked<'_> {
 
     fn symlink(self, name: &[u8], target: &[u8]) {
         let _acting = self.operations.act_for(self.caller);
-        let new = new(self.caller, 0o777, 0);
+        let new = new(self.caller, 0o777, 0, &self.extension);
         let made = named(self.node, name)
             .and_then(|at| self.operations.make(at, Kind::Symlink(target), new));
         reply_entry(made, self.reply);
@@ -77,7 +77,7 @@ impl Asked<'_> {
         };
         let made = file_type.and_then(|file_type| {
             let kind = Kind::Node(file_type, unpacked(node.rdev));
-            let new = new(self.caller, node.mode, node.umask);
+            let new = new(self.caller, node.mode, node.umask, &self.extension);
             self.operations.make(named(self.node, name)?, kind, new)
         });
         reply_entry(made, self.reply);
@@ -85,7 +85,12 @@ impl Asked<'_> {
 
     fn mkdir(self, directory: &abi::MkDirIn, name: &[u8]) {
         let _acting = self.operations.act_for(self.caller);
-        let new = new(self.caller, directory.mode, directory.umask);
+        let new = new(
+            self.caller,
+            directory.mode,
+            directory.umask,
+            &self.extension,
+        );
         let made =
             named(self.node, name).and_then(|at| self.operations.make(at, Kind::Directory, new));
         reply_entry(made, self.reply);
@@ -119,7 +124,7 @@ impl Asked<'_> {
     fn create(self, how: &abi::CreateIn, name: &[u8]) {
         let _acting = self.operations.act_for(self.caller);
         let opening = opening(how.flags);
-        let new = new(self.caller, how.mode, how.umask);
+        let new = new(self.caller, how.mode, how.umask, &self.extension);
         let created =
             named(self.node, name).and_then(|at| self.operations.create(at, new, opening));
         self.opened(created, opening);
@@ -128,7 +133,7 @@ impl Asked<'_> {
     fn create_unnamed(self, how: &abi::CreateIn) {
         let _acting = self.operations.act_for(self.caller);
         let opening = opening(how.flags);
-        let new = new(self.caller, how.mode, how.umask);
+        let new = new(self.caller, how.mode, how.umask, &self.extension);
         let made = ino(self.node).and_then(|ino| self.operations.make_unnamed(ino, new));
         self.opened(made, opening);
     }

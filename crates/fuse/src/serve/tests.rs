@@ -9,6 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::connect::Synced;
+use crate::operations::Named;
 use crate::reply::Channel;
 use crate::request::parse;
 use crate::volume::{Agreed, MountedImage};
@@ -131,23 +132,16 @@ fn has_no_answer(opcode: u32) -> bool {
     )
 }
 
-#[test]
-fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
+/// A new image, and its folder.
+fn served() -> (tempfile::TempDir, Arc<BoxedFs>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
-    std::fs::write(&path, "").unwrap();
-    std::fs::File::options()
-        .write(true)
-        .open(&path)
-        .unwrap()
-        .set_len(IMAGE_BYTES)
-        .unwrap();
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(IMAGE_BYTES).unwrap();
     let layout = Layout::plan(IMAGE_BYTES, &mkfs::Options::default()).unwrap();
     let device = FileDevice::open(&path).unwrap();
     mkfs::format(&device, &layout).unwrap();
     drop(device);
-    let count = std::env::var("LANEFS_HOSTILE_REQUESTS");
-    let count = count.map_or(REQUESTS, |count| count.parse().unwrap());
     let volume: BoxedFs = Box::new(MountedImage::new(
         Fs::open_for_writing(&path).unwrap(),
         true,
@@ -158,7 +152,15 @@ fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
             ..Agreed::default()
         },
     ));
-    let volume = Arc::new(volume);
+    (folder, Arc::new(volume))
+}
+
+#[test]
+fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
+    let (folder, volume) = served();
+    let path = folder.path().join("image");
+    let count = std::env::var("LANEFS_HOSTILE_REQUESTS");
+    let count = count.map_or(REQUESTS, |count| count.parse().unwrap());
     let waiters = Arc::new(Waiters::new(1));
     let server = Server::new(Arc::clone(&waiters));
     let answers = Arc::new(Counted(Mutex::new(Rank::Leaf, Vec::new()), Condvar::new()));
@@ -193,6 +195,136 @@ fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
     }
 }
 
+/// Sends a request whose caller is in no supplementary group that the host knows of; returns the error's number.
+fn send(volume: &Arc<BoxedFs>, opcode: u32, arguments: &[&[u8]], extension: &[u8]) -> i32 {
+    let arguments = [&arguments.concat(), extension].concat();
+    let header = abi::InHeader {
+        len: (size_of::<abi::InHeader>() + arguments.len()) as u32,
+        opcode,
+        unique: 1,
+        node: 1,
+        uid: 1000,
+        gid: 1000,
+        extension_words: (extension.len() / 8) as u16,
+        ..abi::InHeader::default()
+    };
+    let answers = Arc::new(Counted(Mutex::new(Rank::Leaf, Vec::new()), Condvar::new()));
+    let channel: Arc<dyn Channel> = Arc::clone(&answers) as Arc<dyn Channel>;
+    let bytes = [header.as_bytes(), &arguments].concat();
+    let request = parse(&bytes).unwrap();
+    let waiters = Arc::new(Waiters::new(1));
+    let server = Server::new(Arc::clone(&waiters));
+    let answered = server.answer(volume, request, Reply::new(1, &channel), &mut []);
+    assert!(matches!(answered, ServeOutcome::Next) && !waiters.end());
+    answers.take(1)[0].1
+}
+
+/// A record of an extension.
+fn record(kind: u32, body: &[u8]) -> Vec<u8> {
+    let mut body = body.to_vec();
+    body.resize(body.len().next_multiple_of(8), 0);
+    let head = [8 + body.len() as u32, kind].map(u32::to_ne_bytes);
+    [head.concat(), body].concat()
+}
+
+#[test]
+fn what_is_made_has_the_security_label_that_the_kernel_sends_with_it() {
+    const LABEL: &[u8] = b"system_u:object_r:etc_t:s0\0";
+    let (folder, volume) = served();
+    let with = |name: &[u8], value: &[u8]| {
+        let head = [value.len() as u32, 0].map(u32::to_ne_bytes).concat();
+        record(1, &[&head, name, b"\0", value].concat())
+    };
+    let label = with(b"security.selinux", LABEL);
+    let create = abi::CreateIn {
+        mode: 0o644,
+        ..abi::CreateIn::default()
+    };
+    let create = create.as_bytes();
+    let (node, directory) = ([0o010_600_u32, 0, 0, 0], [0o755_u32, 0]);
+    let requests: [(u32, &[&[u8]]); 5] = [
+        (abi::opcode::CREATE, &[create, b"file\0"]),
+        (abi::opcode::MKNOD, &[node.as_bytes(), b"pipe\0"]),
+        (abi::opcode::MKDIR, &[directory.as_bytes(), b"directory\0"]),
+        (abi::opcode::SYMLINK, &[b"link\0", b"target\0"]),
+        (abi::opcode::TMPFILE, &[create, b"/\0"]),
+    ];
+    for (opcode, arguments) in requests {
+        assert_eq!(send(&volume, opcode, arguments, &label), 0, "{opcode}");
+    }
+    // No module has one, and one that does not fit.
+    assert_eq!(
+        send(
+            &volume,
+            abi::opcode::CREATE,
+            &[create, b"none\0"],
+            &record(0, b"")
+        ),
+        0
+    );
+    let long = with(b"security.selinux", &[b'x'; 5000]);
+    let refused = send(&volume, abi::opcode::CREATE, &[create, b"long\0"], &long);
+    assert_eq!(refused, -Errno::NOSPC.raw_os_error());
+
+    let root = Ino::ROOT;
+    let at = |name| Named {
+        directory: root,
+        name,
+    };
+    for name in [&b"file"[..], b"pipe", b"directory", b"link"] {
+        let ino = volume.lookup(at(name)).unwrap().ino;
+        assert_eq!(volume.xattr(ino, b"security.selinux").as_deref(), Ok(LABEL));
+    }
+    let ino = volume.lookup(at(b"none")).unwrap().ino;
+    assert_eq!(volume.xattr_names(ino, true), Ok(Vec::new()));
+    assert!(volume.lookup(at(b"long")).is_err());
+    Arc::into_inner(volume).unwrap().close_image().unwrap();
+    testkit::e2fsck(&folder.path().join("image"));
+}
+
+#[test]
+fn a_member_of_the_directorys_group_keeps_set_group_id() {
+    let (_folder, volume) = served();
+    let change = |mode, gid| SetAttributes {
+        mode: Some(mode),
+        gid: Some(gid),
+        ..SetAttributes::default()
+    };
+    let of_root = Caller {
+        uid: 0,
+        gid: 0,
+        pid: 0,
+    };
+    let create = |name: &[u8], mode, groups: &[u32]| {
+        let create = abi::CreateIn {
+            mode,
+            ..abi::CreateIn::default()
+        };
+        let numbers: Vec<u8> = groups.iter().flat_map(|gid| gid.to_ne_bytes()).collect();
+        let body = [(groups.len() as u32).to_ne_bytes().to_vec(), numbers].concat();
+        let extension = record(32, &body);
+        let arguments: &[&[u8]] = &[create.as_bytes(), name, b"\0"];
+        assert_eq!(send(&volume, abi::opcode::CREATE, arguments, &extension), 0);
+        let at = Named {
+            directory: Ino::ROOT,
+            name,
+        };
+        let made = volume.lookup(at).unwrap();
+        (made.mode & 0o7777, made.gid)
+    };
+    volume
+        .change(Ino::ROOT, &change(0o2777, 70), of_root, false)
+        .unwrap();
+    assert_eq!(create(b"member", 0o2755, &[70]), (0o2755, 70));
+    assert_eq!(create(b"other", 0o2755, &[71]), (0o755, 70));
+    assert_eq!(create(b"nobody", 0o2755, &[]), (0o755, 70));
+    assert_eq!(create(b"not executable", 0o2644, &[]), (0o2644, 70));
+    volume
+        .change(Ino::ROOT, &change(0o777, 70), of_root, false)
+        .unwrap();
+    assert_eq!(create(b"plain directory", 0o2755, &[]), (0o2755, 1000));
+}
+
 #[test]
 fn what_is_not_agreed_on_is_left_out_and_old_kernels_are_refused() {
     let offer = |major, minor| abi::InitIn {
@@ -211,7 +343,7 @@ fn what_is_not_agreed_on_is_left_out_and_old_kernels_are_refused() {
     let ring = init(&offer(7, 45), u64::MAX, true, Some(1 << 17)).unwrap();
     assert_eq!(
         (ring.flags2, ring.max_write, ring.max_pages),
-        (1 << 9, 1 << 17, 32)
+        (1 << 9 | 1 << 2 | 1, 1 << 17, 32)
     );
     let without = init(&offer(7, 31), u64::MAX, false, None).unwrap();
     assert_eq!(u64::from(without.flags) & abi::init::POSIX_ACL, 0);

@@ -3,8 +3,10 @@
 use lanefs::{FileType, Flags, FsError, Ino, SetAttributes, SetTime};
 
 use super::MountedImage;
-use crate::callers::{SET_GID, costs_set_gid, is_privileged_or_in, privileges_lost};
-use crate::operations::{Answer, Caller, Operations};
+use crate::callers::{
+    GROUP_EXECUTES, SET_GID, costs_set_gid, is_privileged_or_in, privileges_lost,
+};
+use crate::operations::{Answer, Caller, New, Operations};
 
 /// The name of the ACL that grants access to a file.
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
@@ -64,6 +66,18 @@ impl MountedImage {
         } else {
             0
         }
+    }
+
+    /// Whether a new file that its group may execute loses set-group-ID: in a set-group-ID directory it does, unless
+    /// the caller is privileged or in the directory's group. Linux 6.0 and newer see to that themselves.
+    pub(super) fn set_gid_goes(&self, directory: Ino, new: New<'_>) -> Result<bool, FsError> {
+        let both = SET_GID | GROUP_EXECUTES;
+        if new.mode & both != both {
+            return Ok(false);
+        }
+        let (mode, gid) = self.fs.inodes().mode_and_group(directory)?;
+        let is_in = new.extension.has_group(gid) || is_privileged_or_in(new.caller, gid);
+        Ok(mode & SET_GID != 0 && !is_in)
     }
 
     /// Whether setting an access ACL takes set-group-ID off: yes, unless the caller is privileged or in the file's

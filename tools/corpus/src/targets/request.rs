@@ -14,10 +14,14 @@ const REQUESTS: usize = 64;
 /// Bits of a request's first byte: the operation, and whether the request is split as over io_uring.
 const KIND: u8 = 0x7f;
 const SPLIT: u8 = 0x80;
-/// Bits of the second byte: the inode, a few of them with large numbers, and the caller.
+/// Bits of the second byte: the inode, a few of them with large numbers, the caller, and whether there is an
+/// extension.
 const NODE: u8 = 0x3f;
 const FAR: [u64; 4] = [0, 1 << 20, u32::MAX as u64, u64::MAX];
 const BY_USER: u8 = 0x40;
+const EXTENDED: u8 = 0x80;
+/// Words of an extension, in the last byte of the arguments.
+const WORDS: u8 = 0x1f;
 /// Bytes before a request's arguments: these two, and the arguments' length.
 const HEAD: usize = 4;
 
@@ -56,11 +60,16 @@ fn requests(mut data: &[u8]) -> Vec<Parts<'_>> {
         let len = usize::from(u16::from_le_bytes(len)).min(rest.len());
         let number = u64::from(node & NODE);
         let far = number.checked_sub(u64::from(NODE) + 1 - FAR.len() as u64);
+        let last = rest[..len].last().copied().unwrap_or(0);
         requests.push(Parts {
             opcode: (kind & KIND).into(),
             node: far.map_or(number, |at| FAR[at as usize]),
             uid: if node & BY_USER == 0 { 0 } else { 1000 },
             arguments: &rest[..len],
+            extension_words: match node & EXTENDED {
+                0 => 0,
+                _ => (last & WORDS).into(),
+            },
             is_split: kind & SPLIT != 0,
         });
         data = &rest[len..];
