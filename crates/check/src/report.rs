@@ -166,6 +166,12 @@ impl Report {
         self.problems.splice(0..0, problems);
     }
 
+    /// Takes problems of a kind out, for a caller that knows better.
+    pub fn forget(&mut self, code: Code) {
+        self.counts.remove(&code);
+        self.problems.retain(|problem| problem.code != code);
+    }
+
     /// Whether nothing was found that is worse than a note.
     #[must_use]
     pub fn is_clean(&self) -> bool {

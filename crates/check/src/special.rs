@@ -68,11 +68,13 @@ pub fn journal(volume: &Volume<'_>) {
         return;
     }
     let Some(ino) = sb.journal_ino() else {
-        let problem = match sb.journal_device() {
-            0 => Problem::new(Code::JournalInode)
+        // Where mkfs was given a file for the journal, only its UUID is known.
+        let is_elsewhere = sb.journal_device() != 0 || sb.journal_uuid() != [0; 16];
+        let problem = match is_elsewhere {
+            false => Problem::new(Code::JournalInode)
                 .found(0_u64)
                 .name("it is not named"),
-            _ => Problem::new(Code::JournalExternal),
+            true => Problem::new(Code::JournalExternal),
         };
         return volume.found(problem);
     };

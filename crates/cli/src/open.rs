@@ -139,6 +139,12 @@ pub fn place_for_repair(path: &Path, options: &ImageArgs) -> Result<Arc<dyn Bloc
     place(Arc::clone(&device), location).map_err(|error| explain(path, &device, location, error))
 }
 
+/// Opens the device of an external journal, which nobody else uses, to replay and empty it.
+pub fn journal_for_writing(path: &Path) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let device = open_unused(path).map_err(|error| not_to_be_had(path, error))?;
+    Ok(Arc::new(device))
+}
+
 /// Opens the file system in an image that is not in use, to change it. Nothing reaches the image before the second
 /// value is released, or more than [`HELD_BYTES`] wait.
 pub fn open_for_writing(

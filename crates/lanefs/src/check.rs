@@ -9,6 +9,8 @@ pub use check::{
 };
 use device::BlockDevice;
 use engine::{InodeFs, MountOptions};
+use jbd2::recovery;
+use ondisk::Geometry;
 use sync::Arc;
 
 use crate::substitute::{self, Substitute};
@@ -18,6 +20,36 @@ use crate::substitute::{self, Substitute};
 /// # Errors
 /// When there can be no verdict; what is wrong with the file system is in the report.
 pub fn check(
+    device: &Arc<dyn BlockDevice>,
+    journal_device: Option<Arc<dyn BlockDevice>>,
+    options: &Options<'_>,
+) -> Result<Report, Error> {
+    let mut report = judge(device, journal_device.clone(), options)?;
+    see_journal(&mut report, device, journal_device);
+    Ok(report)
+}
+
+/// Takes back that the external journal was not looked at, where it was given and can be read.
+pub(crate) fn see_journal(
+    report: &mut Report,
+    device: &Arc<dyn BlockDevice>,
+    journal_device: Option<Arc<dyn BlockDevice>>,
+) {
+    if journal_device.is_none() || !report.counts.contains_key(&Code::JournalExternal) {
+        return;
+    }
+    let read = || {
+        let sb = substitute::first(&**device).ok()?;
+        let geometry = Geometry::new(&sb, device.size()).ok()?;
+        let device = Arc::clone(device);
+        recovery::scan_and_overlay(device, &sb, &geometry, journal_device).ok()
+    };
+    if read().is_some_and(|scanned| scanned.report.is_external) {
+        report.forget(Code::JournalExternal);
+    }
+}
+
+fn judge(
     device: &Arc<dyn BlockDevice>,
     journal_device: Option<Arc<dyn BlockDevice>>,
     options: &Options<'_>,

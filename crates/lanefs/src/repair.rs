@@ -16,7 +16,7 @@ use ondisk::{BlockRun, Feature, FsBlock, Geometry, Site, Superblock, superblock}
 use sync::Arc;
 
 use crate::check::{Options, Report};
-use crate::substitute::{self, Substitute, first, has_same_layout};
+use crate::substitute::{self, Substitute, first, has_same_layout, is_journal_elsewhere};
 
 /// Why a repair failed.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub enum RepairError {
     Device(DeviceError),
     /// The journal failed in the same way.
     Journal(offline::Error),
+    /// The journal is on a device of its own and can't be replayed from there. The image is as it was.
+    Replay(recovery::Error),
     /// What was written reads otherwise: the device can't be relied on.
     Unreliable {
         /// The block.
@@ -41,6 +43,7 @@ impl std::fmt::Display for RepairError {
             RepairError::Check(error) => error.fmt(f),
             RepairError::Device(error) => error.fmt(f),
             RepairError::Journal(error) => error.fmt(f),
+            RepairError::Replay(error) => error.fmt(f),
             RepairError::Unreliable { block } => {
                 write!(f, "block {block} does not hold what was just written to it")
             }
@@ -115,9 +118,9 @@ pub fn repair(
         )?));
     }
     let replay = match &substitute {
-        Some(substitute) => replay_under(device, journal_device, extent, substitute)?,
+        Some(substitute) => replay_under(device, journal_device.clone(), extent, substitute)?,
         None if options.superblock.is_some() => Replay::default(),
-        None => replay(device, journal_device, extent)?,
+        None => replay(device, journal_device.clone(), extent)?,
     };
     let view = replay.view.as_ref().unwrap_or(device);
     let choices = RepairOptions {
@@ -146,6 +149,9 @@ pub fn repair(
             has_fast_commits: replay.view.is_some(),
         };
         is_journaled = writer.run()?;
+    }
+    for report in [&mut repaired.before, &mut repaired.after] {
+        crate::check::see_journal(report, device, journal_device.clone());
     }
     Ok(Outcome {
         repaired,
@@ -229,6 +235,11 @@ fn replay_under(
     substitute: &Substitute,
 ) -> Result<Replay, RepairError> {
     let (superblock, geometry) = (&substitute.superblock, &substitute.geometry);
+    if asks(geometry) && is_journal_elsewhere(superblock) {
+        let (image, journal) = (Arc::clone(device), journal_device.clone());
+        recovery::scan_and_overlay(image, superblock, geometry, journal)
+            .map_err(RepairError::Replay)?;
+    }
     substitute::put(&**device, superblock)?;
     let marked: Arc<dyn BlockDevice> = match substitute.is_torn {
         true => Arc::clone(device),
@@ -280,6 +291,10 @@ fn replay_home(
         Err(error) => {
             let is_damaged = matches!(&error, recovery::Error::Corrupt(corrupt)
                 if corrupt.site() == Site::JournalCopyChecksum);
+            if !is_damaged && is_journal_elsewhere(sb) {
+                // Its log may be whole, and a later replay would overwrite what is repaired.
+                return Err(RepairError::Replay(error));
+            }
             // What is sound of the log is newer than what is home.
             let is_done = is_damaged
                 && scope == RepairScope::All

@@ -139,19 +139,18 @@ fn asks_for_replay(
     match recovery::scan_and_overlay(device, superblock, geometry, journal.clone()) {
         Ok(scanned) => scanned.report.journal == JournalState::Replayed,
         Err(recovery::Error::Corrupt(corrupt)) => corrupt.site() == Site::JournalCopyChecksum,
-        Err(error) if is_of_absent_journal(&error) => {
+        Err(_) if is_journal_elsewhere(superblock) => {
             said.is_none_or(|sb| sb.features().has(Feature::NEEDS_RECOVERY))
         }
         Err(_) => false,
     }
 }
 
-/// Whether the log could not be read because its device was not given.
-pub(crate) fn is_of_absent_journal(error: &recovery::Error) -> bool {
-    matches!(
-        error,
-        recovery::Error::ExternalJournalMissing(_) | recovery::Error::ExternalJournalWrong { .. }
-    )
+/// Whether the superblock names a journal on a device of its own. Where mkfs was given a file for it, only the UUID is
+/// known.
+pub(crate) fn is_journal_elsewhere(sb: &Superblock) -> bool {
+    let is_named = sb.journal_device() != 0 || sb.journal_uuid() != [0; 16];
+    sb.journal_ino().is_none() && is_named
 }
 
 /// The device with the substitute in its place, in memory.

@@ -109,6 +109,12 @@ impl Draft {
         Ok(bytes)
     }
 
+    /// Whether anything was written.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        !self.pieces.lock().is_empty()
+    }
+
     /// Writes the old bytes of what was changed to a new file, durably.
     ///
     /// # Errors

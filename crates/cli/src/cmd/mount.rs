@@ -125,7 +125,7 @@ impl Args {
         }
         // The process that serves is started once the check has passed.
         if settings.checks && !self.serve {
-            self.check(context, settings.access.read_only)?;
+            self.check(context, &settings)?;
         }
         match self.foreground || self.serve {
             true => self.mount_and_serve(context, &settings),
@@ -135,12 +135,15 @@ impl Args {
 
     /// Repairs what needs no decision, as fsck does for a line of fstab; a read-only mount is only checked. What is
     /// left keeps the image from being mounted.
-    fn check(&self, context: &Context, is_read_only: bool) -> Result<(), Failure> {
+    fn check(&self, context: &Context, settings: &Settings) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::new(error).status(MOUNT_FAILED);
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.arg("check");
-        if !is_read_only {
+        if !settings.access.read_only {
             command.arg("-p");
+        }
+        if let Some(kib) = settings.open.superblock {
+            command.args(["--superblock", &kib.to_string()]);
         }
         if let Some(number) = self.place.partition {
             command.args(["--partition", &number.to_string()]);
@@ -156,6 +159,11 @@ impl Args {
         }
         for line in String::from_utf8_lossy(&output.stdout).lines() {
             context.error(line);
+        }
+        // fsck(8): 4 errors are left, and without 8 all that could be judged was judged.
+        if output.status.code() != Some(4) {
+            let failure = Failure::new("not mounted: -o check came to no verdict");
+            return Err(failure.at(self.image.display()).status(MOUNT_FAILED));
         }
         let failure = Failure::new("not mounted: -o check found what it does not repair");
         let hint = format!(

@@ -266,6 +266,82 @@ fn a_copy_of_the_superblock_is_named_by_its_block() {
     assert!(error(&output).contains("-b 7: that block does not hold a superblock"));
 }
 
+/// An image of 4 KiB blocks whose external journal holds a copy of block 15000, which is free.
+fn with_external_journal(folder: &Path) -> [std::path::PathBuf; 2] {
+    let (image, journal) = (folder.join("image"), folder.join("journal"));
+    let [name, device] = [&image, &journal].map(|path| path.to_str().unwrap());
+    let made = ["mkfs", "-q", "-O", "journal_dev", "-b", "4096"];
+    let made = run([&made[..], &[device, "16M"]].concat());
+    assert!(made.status.success(), "{}", error(&made));
+    let place = format!("device={device}");
+    let made = run(["mkfs", "-q", "-b", "4096", "-J", &place, name, "64M"]);
+    assert!(made.status.success(), "{}", error(&made));
+    let new = folder.join("new");
+    fs::write(&new, [0x5A; 4096]).unwrap();
+    let script = format!(
+        "journal_open -f {device}\njournal_write -b 15000 {}\njournal_close\n",
+        new.display()
+    );
+    testkit::debugfs_script(&image, &script);
+    [image, journal]
+}
+
+fn is_replayed(image: &Path) -> bool {
+    let bytes = fs::read(image).unwrap();
+    bytes[15_000 * 4096..15_001 * 4096] == [0x5A; 4096]
+}
+
+#[test]
+fn an_external_journal_is_replayed_where_it_is_given_and_asked_for_where_it_is_not() {
+    if !testkit::have("debugfs") || !testkit::have("e2fsck") {
+        return testkit::skip("debugfs or e2fsck is missing");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [image, journal] = with_external_journal(folder.path());
+    let device = journal.to_str().unwrap();
+    let before = [fs::read(&image).unwrap(), fs::read(&journal).unwrap()];
+    let is_untouched = || [fs::read(&image).unwrap(), fs::read(&journal).unwrap()] == before;
+    for option in ["-y", "-p"] {
+        let output = check(&[option], &image);
+        let said = error(&output);
+        assert_eq!(output.status.code(), Some(8), "{option}: {said}");
+        assert!(said.contains("--journal FILE"), "{option}: {said}");
+        assert!(is_untouched(), "{option}: written to");
+    }
+    let output = check(&["-n", "--journal", device], &image);
+    let said = printed(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}{}", error(&output));
+    assert!(
+        said.contains("replayed") && !said.contains("not looked at"),
+        "{said}"
+    );
+    let undo = folder.path().join("undo");
+    let undo = undo.to_str().unwrap();
+    let output = check(&["-y", "--undo", undo, "--journal", device], &image);
+    assert_eq!(output.status.code(), Some(8), "{}", error(&output));
+    assert!(is_untouched(), "--undo: written to");
+    for options in [
+        ["-y", "-j", device],
+        ["-y", "--journal", device],
+        ["-p", "-j", device],
+    ] {
+        fs::write(&image, &before[0]).unwrap();
+        fs::write(&journal, &before[1]).unwrap();
+        let output = check(&options, &image);
+        let said = format!("{options:?}: {}{}", printed(&output), error(&output));
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(!said.contains("not looked at"), "{said}");
+        assert!(is_replayed(&image), "{said}");
+        let judged = testkit::e2fsck_with(&["-fn", "-j", device], &image);
+        assert_eq!(judged.status.code(), Some(0), "{}", printed(&judged));
+        // Nothing is left to replay.
+        let output = check(&["-fn", "--journal", device], &image);
+        assert_eq!(output.status.code(), Some(0), "{}", printed(&output));
+        let output = check(&["-y"], &image);
+        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    }
+}
+
 #[test]
 fn options_that_make_no_sense_are_usage() {
     let output = run(["check", "-n", "-y", "image"]);

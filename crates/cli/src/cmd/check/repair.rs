@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
+use device::BlockDevice;
 use lanefs::check::{Error, Options};
 use lanefs::repair::{Outcome, RepairError, RepairScope};
 use lanefs::undo::{self, Draft};
@@ -17,7 +18,14 @@ use crate::context::Context;
 use crate::epoch;
 use crate::failure::Failure;
 use crate::json;
-use crate::open::{place_for_repair, place_for_writing};
+use crate::open::{journal_for_writing, place_for_repair, place_for_writing};
+
+/// What a repair reads and writes.
+struct Places {
+    device: Arc<dyn BlockDevice>,
+    /// The device of an external journal.
+    journal: Option<Arc<dyn BlockDevice>>,
+}
 
 impl CheckArgs {
     /// Refuses options that say how to read, for a command that writes.
@@ -55,14 +63,15 @@ impl CheckArgs {
             Some(seconds) => u64::try_from(seconds).unwrap_or(0),
             None => u64::try_from(lanefs::now().seconds).unwrap_or(0),
         };
-        let run = |device| self.run_repair(context, device, now);
+        let journal = self.place.journal.as_deref().map(journal_for_writing);
+        let places = Places {
+            device,
+            journal: journal.transpose().map_err(failed)?,
+        };
         if let Some(path) = &self.undo {
-            let draft = Arc::new(Draft::new(Arc::clone(&device)));
-            run(Arc::clone(&draft) as Arc<dyn device::BlockDevice>)?;
-            let saved = draft.save(path);
-            saved.map_err(|error| failed(Failure::new(error).at(path.display())))?;
+            self.save_undo(context, &places, path, now)?;
         }
-        let outcome = run(device)?;
+        let outcome = self.run_repair(context, places, now)?;
         self.print_outcome(context, &outcome)?;
         let left = if outcome.repaired.after.is_clean() {
             0
@@ -76,15 +85,35 @@ impl CheckArgs {
         }
     }
 
-    fn run_repair(
+    /// Tries the repair out in memory, and keeps what it would overwrite.
+    fn save_undo(
         &self,
         context: &Context,
-        device: Arc<dyn device::BlockDevice>,
+        places: &Places,
+        path: &Path,
         now: u64,
-    ) -> Result<Outcome, Failure> {
-        let journal = self
-            .journal_device()
-            .map_err(|failure| failure.status(OPERATIONAL))?;
+    ) -> Result<(), Failure> {
+        let failed = |failure: Failure| failure.status(OPERATIONAL);
+        let draft = Arc::new(Draft::new(Arc::clone(&places.device)));
+        let log = places.journal.clone().map(|it| Arc::new(Draft::new(it)));
+        let drafts = Places {
+            device: Arc::clone(&draft) as Arc<dyn BlockDevice>,
+            journal: log.clone().map(|log| log as Arc<dyn BlockDevice>),
+        };
+        self.run_repair(context, drafts, now)?;
+        if log.is_some_and(|log| log.has_changes()) {
+            let failure =
+                Failure::new("--undo can't keep what a replay changes on the journal's device");
+            return Err(failed(
+                failure.hint("copy the image and the journal, and leave out --undo"),
+            ));
+        }
+        let saved = draft.save(path);
+        saved.map_err(|error| failed(Failure::new(error).at(path.display())))
+    }
+
+    fn run_repair(&self, context: &Context, places: Places, now: u64) -> Result<Outcome, Failure> {
+        let Places { device, journal } = places;
         // A signal ends the rounds, before anything is written. The writing is not interrupted.
         let cancelled = interrupt::flag()?;
         let progress = Shown::new(context, self.progress, &self.image)?;
@@ -113,6 +142,9 @@ impl CheckArgs {
             match error {
                 RepairError::Check(Error::Cancelled) => failure.status(CANCELLED),
                 RepairError::Check(_) => failure.status(OPERATIONAL),
+                RepairError::Replay(_) => failure.status(OPERATIONAL).hint(
+                    "--journal FILE names the device of the journal, which must be replayed first",
+                ),
                 _ => failure
                     .status(OPERATIONAL)
                     .hint("run the repair again: what is not whole is replayed or undone"),
