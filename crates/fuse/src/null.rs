@@ -603,6 +603,10 @@ impl Operations for Null {
         Err(Errno::NOTTY)
     }
 
+    fn shut_down(&self) -> Answer<()> {
+        Err(Errno::NOTTY)
+    }
+
     fn trim(&self, _range: Range<u64>, _least: u64) -> Answer<u64> {
         Err(Errno::NOTTY)
     }

@@ -193,6 +193,8 @@ pub(crate) trait Operations: Send + Sync + 'static {
     /// The file system's label, of at most 16 bytes.
     fn label(&self) -> Answer<Vec<u8>>;
     fn set_label(&self, label: &[u8]) -> Answer<()>;
+    /// Stops all changes as a power cut would.
+    fn shut_down(&self) -> Answer<()>;
     /// Commits, then has the device release the free blocks in a range of bytes, except for runs of fewer bytes than
     /// `least`; how many bytes that were.
     fn trim(&self, range: Range<u64>, least: u64) -> Answer<u64>;

@@ -96,6 +96,18 @@ pub(crate) enum FuseOperation<'a> {
 }
 
 impl FuseOperation<'_> {
+    /// Whether it is answered as ever once the file system was shut down.
+    pub(crate) fn works_after_shut_down(&self) -> bool {
+        use FuseOperation as Op;
+        match self {
+            Op::GetXattr(_, name) => name.starts_with(b"lanefs."),
+            Op::Destroy | Op::Interrupt | Op::Forget(_) | Op::BatchForget(_) => true,
+            Op::Release(_) | Op::ReleaseDir => true,
+            Op::GetAttr | Op::Statx | Op::StatFs | Op::Unknown => true,
+            _ => false,
+        }
+    }
+
     /// Whether it may change the image.
     pub(crate) fn is_change(&self) -> bool {
         use FuseOperation as Op;

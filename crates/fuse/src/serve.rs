@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use lanefs::{Ino, Metadata, RenameFlag, SetAttributes};
 use rustix::io::Errno;
-use sync::Arc;
+use sync::{Arc, Hint};
 
 mod convert;
 mod ioctl;
@@ -127,6 +127,8 @@ pub(crate) fn init(
 /// Answers requests; see the module.
 pub(crate) struct Server {
     waiters: Arc<Waiters>,
+    /// An ioctl asked for that: every request is refused. [set once]
+    is_shut_down: Hint<bool>,
 }
 
 /// One request on its way to an answer.
@@ -192,7 +194,10 @@ fn reply_xattr(answer: Answer<Vec<u8>>, size: u32, reply: Reply) {
 
 impl Server {
     pub(crate) fn new(waiters: Arc<Waiters>) -> Server {
-        Server { waiters }
+        Server {
+            waiters,
+            is_shut_down: Hint::new(false),
+        }
     }
 
     /// Answers one request. A read returns at most `buf.len()` bytes; what `buf` holds before does not matter.
@@ -214,6 +219,10 @@ impl Server {
             reply,
         };
         match request.operation {
+            // As ext4: what the kernel knows already can still be looked at, and `lanefs.state` says why.
+            ref other if self.is_shut_down.get() && !other.works_after_shut_down() => {
+                asked.reply.error(Errno::IO);
+            }
             Op::Destroy => return ServeOutcome::Destroy(asked.reply),
             // Nothing is interrupted here: after this answer the kernel does not ask again.
             Op::Interrupt | Op::Unknown => asked.reply.error(Errno::NOSYS),

@@ -576,6 +576,13 @@ impl Operations for MountedImage {
         self.fs.inodes().set_label(label).map_err(errno)
     }
 
+    fn shut_down(&self) -> Answer<()> {
+        match self.is_writable {
+            true => self.fs.inodes().shut_down().map_err(errno),
+            false => Ok(()),
+        }
+    }
+
     fn trim(&self, range: Range<u64>, least: u64) -> Answer<u64> {
         self.fs.inodes().trim(range, least).map_err(errno)
     }

@@ -263,6 +263,12 @@ impl Journal {
         let _ = self.fail(JournalError::Aborted(cause.into()));
     }
 
+    /// As [`Journal::abort`], but nothing is recorded in the log, because nothing is wrong with the image: the next
+    /// program that opens it replays what is durable.
+    pub fn shut_down(&self, cause: &str) {
+        let _number_to_record = self.abort.because(&JournalError::Aborted(cause.into()));
+    }
+
     /// Why and when it was aborted.
     pub fn aborted(&self) -> Option<&Aborted> {
         self.abort.first()

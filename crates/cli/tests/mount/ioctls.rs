@@ -222,3 +222,51 @@ fn what_the_kernel_does_not_pass_on_gets_its_own_errors() {
     }
     served.unmount();
 }
+
+#[test]
+fn a_shut_down_mount_refuses_everything_and_loses_nothing_that_was_synced() {
+    if !can_mount() || !Hand::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let mut served = Served::start(&image, "allow_other,commit=600");
+    let root = served.path().to_owned();
+    let hand = Hand::start();
+    let shut_down = |uid: u32| {
+        hand.run(
+            "as_user_ioctl",
+            &[&root.display(), &uid, &0x8004_587d_u32, &4],
+        )
+    };
+    assert_eq!(shut_down(7).unwrap_err().raw_os_error(), Some(1));
+    fs::write(root.join("synced"), vec![5; 100_000]).unwrap();
+    fs::File::open(root.join("synced"))
+        .unwrap()
+        .sync_all()
+        .unwrap();
+    fs::write(root.join("lost"), "lost").unwrap();
+    shut_down(0).unwrap();
+    let before = fs::read(&image).unwrap();
+    for refused in [
+        fs::write(root.join("new"), "new"),
+        fs::remove_file(root.join("synced")),
+        fs::create_dir(root.join("directory")),
+        fs::read_dir(&root).and_then(|mut names| names.next().transpose().map(drop)),
+        fs::File::open(root.join("synced")).map(drop),
+    ] {
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(5));
+    }
+    testkit::run("umount", &[root.to_str().unwrap()]);
+    // It could not leave a clean image.
+    assert!(!served.wait().success());
+    assert!(fs::read(&image).unwrap() == before, "something was written");
+    let served = Served::start(&image, "");
+    assert_eq!(
+        fs::read(served.path().join("synced")).unwrap(),
+        vec![5; 100_000]
+    );
+    assert!(!served.path().join("lost").exists());
+    served.unmount();
+    testkit::e2fsck(&image);
+}

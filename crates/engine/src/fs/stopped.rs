@@ -6,6 +6,7 @@
 
 use sync::Arc;
 
+use crate::core::Error;
 use crate::core::sb::Stopped;
 use crate::fs::InodeFs;
 
@@ -16,6 +17,22 @@ impl InodeFs {
         let writing = self.live().ok()?.writing();
         let corrupt = writing.errors.stopped().cloned();
         corrupt.or_else(|| writing.journal.aborted().map(Stopped::from))
+    }
+
+    /// Stops all changes for good, as a power cut would (the ioctl `EXT4_IOC_SHUTDOWN` with `NOLOGFLUSH`). The changes
+    /// under way end, a commit under way ends or is given up, and nothing more is written. What was synced is there
+    /// when the image is opened next, which replays its journal; all else may be lost.
+    ///
+    /// # Errors
+    /// `ReadOnly` if it was not opened for writing.
+    pub fn shut_down(&self) -> Result<(), Error> {
+        let writing = self.live()?.writing();
+        // If it is frozen or closed, no change is under way.
+        let _alone = writing.gate.enter_alone();
+        writing
+            .journal
+            .shut_down("the file system was shut down by a request");
+        Ok(())
     }
 
     /// Has a stop reported by the thread that meets it: the hook takes no lock and waits for nothing. A stop that

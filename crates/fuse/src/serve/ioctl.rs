@@ -12,6 +12,8 @@ const GET_LABEL: u32 = 0x8100_9431;
 const SET_LABEL: u32 = 0x4100_9432;
 /// Bytes that ext4 reads and writes of their argument: a label, and the zero that ends it.
 const LABEL_ROOM: usize = 17;
+/// `EXT4_IOC_SHUTDOWN`. The kernel does not pass its flag on.
+const SHUT_DOWN: u32 = 0x8004_587d;
 /// `FITRIM`.
 const TRIM: u32 = 0xc018_5879;
 /// The ioctl that asks for the flags of lsattr, as 64-bit and as 32-bit programs number it.
@@ -60,9 +62,21 @@ impl Server {
     pub(super) fn ioctl(&self, asked: Asked<'_>, command: u32, input: &[u8]) {
         match command {
             TRIM => self.trim(asked, input),
+            SHUT_DOWN => self.shut_down(asked),
             SET_LABEL => self.set_label(asked, input),
             _ => asked.short_ioctl(command, input),
         }
+    }
+
+    fn shut_down(&self, asked: Asked<'_>) {
+        let Asked { caller, reply, .. } = asked;
+        if let Err(error) = callers::check_admin(caller) {
+            return reply.error(error);
+        }
+        self.is_shut_down.set(true);
+        self.waiters.run(asked.operations, move |operations| {
+            reply_ioctl(operations.shut_down().map(|()| Vec::new()), reply);
+        });
     }
 
     fn set_label(&self, asked: Asked<'_>, input: &[u8]) {
