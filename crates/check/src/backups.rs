@@ -92,9 +92,20 @@ pub fn superblock_fault(copy: &Superblock, first: &Superblock, group: Group) -> 
         return Some("its features are not the first superblock's".to_owned());
     }
     match copy.block_group_number() {
-        number if u32::from(number) == group.0 & 0xFFFF => None,
+        number if may_name(number, group) => None,
         number => Some(format!("it says that it lies in group {number}")),
     }
+}
+
+/// Whether a copy in this group may store this number. The field has 16 bits: beyond group 65,535 mke2fs stores 65,535,
+/// and Linux the low bits.
+fn may_name(number: u16, group: Group) -> bool {
+    number == group_number(group) || u32::from(number) == group.0 & 0xFFFF
+}
+
+/// The number of the group as mke2fs stores it in a copy of the superblock.
+pub fn group_number(group: Group) -> u16 {
+    u16::try_from(group.0).unwrap_or(u16::MAX)
 }
 
 /// Compares the places in the descriptors that belong to the copy of the superblock at this block.

@@ -2,7 +2,7 @@
 
 use ondisk::{FsBlock, Geometry, Group, GroupDesc, Superblock};
 
-use crate::backups::superblock_fault;
+use crate::backups::{group_number, superblock_fault};
 use crate::limits;
 use crate::repair::edit::Edit;
 
@@ -82,7 +82,7 @@ fn are_places_equal(edit: &Edit<'_, '_>, copy: u64, first: u64) -> bool {
 
 fn write_superblock(edit: &mut Edit<'_, '_>, group: Group, block: FsBlock) {
     let mut sb = edit.sb;
-    sb.set_block_group_number((group.0 & 0xFFFF) as u16);
+    sb.set_block_group_number(group_number(group));
     sb.seal();
     let mut bytes = vec![0; edit.block_bytes()];
     bytes[..Superblock::SIZE].copy_from_slice(sb.bytes());

@@ -193,6 +193,22 @@ fn copies_of_superblock_and_descriptors_that_can_not_be_used_are_noted() {
     }
 }
 
+#[test]
+fn copies_behind_group_65535_are_sound_as_mke2fs_makes_them() {
+    if !testkit::have("mke2fs") {
+        return testkit::skip("mke2fs is missing");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let options = "-q -t ext4 -b 1024 -N 70000 -O sparse_super2,^resize_inode,^has_journal";
+    let mut words: Vec<&str> = options.split_whitespace().collect();
+    words.extend([image.to_str().unwrap(), "520G"]);
+    testkit::mke2fs(&words);
+    let device = device::FileDevice::open_read_only(&image).unwrap();
+    let report = check_device(&device, 2).unwrap();
+    assert_eq!(codes(&report), [], "{}", shown(&report));
+}
+
 /// A device some of whose blocks can't be read.
 pub struct Worn {
     inner: MemoryDevice,
