@@ -213,9 +213,9 @@ pub fn check(volume: &Volume<'_>, collected: &Collected, ino: Ino, slot: &[u8]) 
     let mode = word16(slot, 0);
     let is_orphan = volume.orphans.binary_search(&ino.0).is_ok();
     let is_reserved = ino < volume.geometry.first_ino();
-    let is_blank = slot.iter().all(|byte| *byte == 0);
+    let is_blank = || slot.iter().all(|byte| *byte == 0);
     let sealed = !volume.geometry.has_metadata_csum()
-        || is_blank
+        || is_blank()
         || ondisk::inode::verify_checksum(slot, volume.geometry.csum_seed(), ino).is_ok();
     if !sealed {
         volume.inode_has(ino, Code::InodeChecksum);
@@ -323,6 +323,7 @@ impl InodeCheck<'_> {
         }
         self.charge(sectors, &seen);
         if self.ino == Ino::RESIZE && self.volume.has(Feature::RESIZE_INODE) {
+            self.note_large_file();
             special::resize_inode(self.volume, self.inode);
         }
         let file_type = self.inode.file_type();
@@ -550,11 +551,15 @@ impl InodeCheck<'_> {
             let problem = self.problem(Code::TooManyIllegal);
             volume.found(problem.found(map.illegal as u64));
         }
-        if map.is_fragmented {
+        // As e2fsck counts: a file as large as a group can't be in one piece.
+        let clusters = map.clusters + u64::from(seen.block);
+        let is_small = clusters < u64::from(volume.geometry.blocks_per_group());
+        if map.is_fragmented && is_small {
             self.collected
                 .fragmented
                 .set(self.collected.fragmented.get() + 1);
         }
+        self.note_large_file();
         let sectors = map.clusters * self.xattr_sectors(true);
         if !map.is_partial {
             self.size(&map);
@@ -567,6 +572,14 @@ impl InodeCheck<'_> {
             self.collect(map.runs);
         }
         sectors
+    }
+
+    /// A regular file whose size needs the feature `large_file`, the resize inode included.
+    fn note_large_file(&self) {
+        let is_regular = self.inode.file_type() == Some(FileType::Regular);
+        if is_regular && self.inode.size(true) > 0x7FFF_FFFF {
+            self.collected.has_large_files.set(true);
+        }
     }
 
     fn sectors(&self, expected: u64) {
@@ -587,9 +600,6 @@ impl InodeCheck<'_> {
         let is_wrong = if self.is_directory() {
             size & ((1 << bits) - 1) != 0 || size >> bits != blocks
         } else if self.inode.file_type() == Some(FileType::Regular) {
-            if size > 0x7FFF_FFFF {
-                self.collected.has_large_files.set(true);
-            }
             let most = match self.has(Flags::EXTENTS) {
                 true => (1_u64 << (32 + bits)) - 1,
                 false => ondisk::indirect::max_blocks(volume.geometry.block_size()) << bits,

@@ -130,7 +130,7 @@ pub struct Totals {
     pub files: u64,
     /// All inodes.
     pub inodes: u64,
-    /// Files whose blocks are not in one piece.
+    /// Files whose blocks are not in one piece. Those with at least a group's number of blocks do not count.
     pub fragmented: u64,
     /// Blocks in use.
     pub used_blocks: u64,

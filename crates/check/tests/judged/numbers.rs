@@ -136,6 +136,13 @@ const DAMAGE: &[(&str, &[&str], Code)] = &[
         &["sif /f size 3000000000"],
         Code::LargeFile,
     ),
+    // The resize inode of a file system with blocks of 4 KiB is larger than 2 GiB, too.
+    ("-b 4096", &["feature -large_file"], Code::LargeFile),
+    (
+        "-b 4096 -O bigalloc",
+        &["feature -large_file"],
+        Code::LargeFile,
+    ),
     ("", &["feature ^resize_inode"], Code::ResizeWithout),
     ("", &["feature ^resize_inode"], Code::ResizeLeft),
     ("", &["clri <7>"], Code::ResizeInode),
@@ -233,6 +240,7 @@ const MENDED: &[Code] = &[
     Code::JournalInodeLeft,
     Code::InodeBlocks,
     Code::DirectoryFeature,
+    Code::LargeFile,
 ];
 
 fn source(root: &Path) {
