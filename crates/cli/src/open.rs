@@ -173,11 +173,27 @@ pub fn held(place: Arc<dyn BlockDevice>) -> Arc<HeldDevice> {
     Arc::new(HeldDevice::new(place, HELD_BYTES))
 }
 
+/// The directory that has an image mounted, by the clause that says how it is in use.
+fn mounted_on(user: &str) -> Option<&str> {
+    let (_, place) = user.rsplit_once("mounted on ")?;
+    (place.starts_with('/') && !place.contains([',', ' '])).then_some(place)
+}
+
 /// An image that is in use, or can't be opened.
 fn not_to_be_had(path: &Path, error: Error) -> Failure {
     match error {
-        Error::InUse { .. } => Failure::new(error)
-            .hint("end that use of it (umount, losetup -d, swapoff), or work on a copy"),
+        Error::InUse { ref user, .. } => {
+            let hint = match mounted_on(user) {
+                Some(place) => format!(
+                    "use the files below {place} (for another directory: mount --bind {place} DIR), or unmount it, \
+                     or work on a copy"
+                ),
+                None => {
+                    "end that use of it (umount, losetup -d, swapoff), or work on a copy".into()
+                }
+            };
+            Failure::new(error).hint(hint)
+        }
         Error::Locate(LocateError::Device(error)) => cannot_write(path, &error),
         error => Failure::new(error).at(path.display()),
     }

@@ -121,6 +121,8 @@ fn the_command_returns_when_the_directory_is_ready_or_says_why_not() {
         text.contains("in use") && text.contains("lanefs (process"),
         "{text}"
     );
+    let bind = format!("mount --bind {} DIR", place.display());
+    assert!(text.contains(&bind), "{text}");
 
     let busy = fs::File::open(place.join("x")).unwrap();
     let refused = lanefs().arg("umount").arg(&place).output().unwrap();
