@@ -37,13 +37,22 @@ impl Claims {
     /// The windows of groups for which the record takes at most `memory` bytes each, or one group.
     pub fn windows(geometry: &Geometry, memory: Option<u64>) -> Vec<Range<u32>> {
         let groups = geometry.groups();
-        let group_bytes = u64::from(geometry.clusters_per_group()) / 8 + SLOT_BYTES;
+        let group_bytes = Claims::group_bytes(geometry);
         let most = memory.map_or(u64::from(groups), |memory| (memory / group_bytes).max(1));
         let most = u32::try_from(most).unwrap_or(groups).min(groups);
         let starts = (0..groups).step_by(most as usize);
         starts
             .map(|start| start..groups.min(start.saturating_add(most)))
             .collect()
+    }
+
+    /// Bytes of the record of all groups.
+    pub fn bytes(geometry: &Geometry) -> u64 {
+        u64::from(geometry.groups()) * Claims::group_bytes(geometry)
+    }
+
+    fn group_bytes(geometry: &Geometry) -> u64 {
+        u64::from(geometry.clusters_per_group()) / 8 + SLOT_BYTES
     }
 
     /// Nothing is claimed in a window of groups.

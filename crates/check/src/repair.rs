@@ -31,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use device::BlockDevice;
 use ondisk::{BlockSize, Feature, FileType, Flags, Geometry, Ino, Superblock, superblock};
 
+use crate::claims::Claims;
 use crate::limits;
 use crate::problem::{Class, Code, Severity};
 use crate::repair::edit::Edit;
@@ -151,13 +152,10 @@ fn step_of(code: Code) -> Option<Step> {
 /// Decides how to repair the file system on a device, which is only read.
 ///
 /// # Errors
-/// When there can be no verdict, as for [`crate::check`].
+/// When there can be no verdict, as for [`crate::check`]; when something is to be mended and the record of blocks in
+/// use does not fit into the memory allowed.
 pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<Repaired, Error> {
-    // What is claimed must be known for the whole file system.
-    let check = Options {
-        memory: None,
-        ..options.check
-    };
+    let check = options.check;
     let mut examined = run::examine(device, &check)?;
     if let Some(reason) = options.replay_failed {
         examined.report.add(Code::JournalReplayFailed, reason);
@@ -168,6 +166,13 @@ pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<R
     let Some((_, geometry)) = layout else {
         return Ok(untouched(before, 1));
     };
+    let mut codes = before.counts.keys();
+    let has_step = codes.any(|code| step_of(*code).is_some()) || check.superblock.is_some();
+    if has_step && Claims::windows(&geometry, check.memory).len() > 1 {
+        // What is claimed must be known for the whole file system.
+        let needed = Claims::bytes(&geometry);
+        return Err(Error::Memory { needed });
+    }
     let mut rounds = Rounds::new(device, &geometry, options.now);
     if options.check.superblock.is_some() {
         let problem = Problem::new(Code::SuperblockFromBackup);

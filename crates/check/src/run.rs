@@ -48,6 +48,11 @@ pub enum Error {
     Unsupported(Unsupported),
     /// The caller could not replay the journal.
     Replay(String),
+    /// A repair must know of all blocks at once whether they are in use, which takes more than the memory allowed.
+    Memory {
+        /// Bytes of that record.
+        needed: u64,
+    },
     /// The caller ended the check.
     Cancelled,
 }
@@ -58,6 +63,11 @@ impl fmt::Display for Error {
             Error::Unreadable => f.write_str("the superblock can't be read"),
             Error::Unsupported(unsupported) => unsupported.fmt(f),
             Error::Replay(reason) => write!(f, "the journal can't be replayed: {reason}"),
+            Error::Memory { needed } => write!(
+                f,
+                "a repair needs {} KiB of memory for the record of blocks in use",
+                needed.div_ceil(1024)
+            ),
             Error::Cancelled => f.write_str("interrupted"),
         }
     }

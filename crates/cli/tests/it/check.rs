@@ -138,6 +138,27 @@ fn a_repair_is_1_and_leaves_a_clean_image_and_undo_takes_it_back() {
 }
 
 #[test]
+fn a_repair_keeps_to_the_memory_it_may_use_or_names_what_it_needs() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    // 32 MiB are four groups of 1 KiB blocks.
+    let output = check(&["-y", "--memory", "2K"], &fixture.image);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    damage(&fixture);
+    let before = fs::read(&fixture.image).unwrap();
+    let output = check(&["-y", "--memory", "2K"], &fixture.image);
+    assert_eq!(output.status.code(), Some(8), "{}", error(&output));
+    let said = error(&output);
+    let needed = said.split("--memory ").nth(1).unwrap();
+    let needed = needed.split_whitespace().next().unwrap();
+    assert!(fs::read(&fixture.image).unwrap() == before, "written to");
+    let output = check(&["-y", "--memory", needed], &fixture.image);
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    testkit::e2fsck(&fixture.image);
+}
+
+#[test]
 fn an_undo_file_without_a_repair_is_usage() {
     let Some(fixture) = Fixture::new() else {
         return;

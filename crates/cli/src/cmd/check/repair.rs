@@ -123,7 +123,7 @@ impl CheckArgs {
         };
         let options = Options {
             threads: self.threads,
-            memory: None,
+            memory: self.memory,
             superblock,
             is_replayed: false,
             cancelled: &cancelled,
@@ -141,6 +141,10 @@ impl CheckArgs {
             let failure = Failure::new(&error).at(self.image.display());
             match error {
                 RepairError::Check(Error::Cancelled) => failure.status(CANCELLED),
+                RepairError::Check(Error::Memory { needed }) => {
+                    let hint = format!("--memory {}K is enough", needed.div_ceil(1024));
+                    failure.status(OPERATIONAL).hint(hint)
+                }
                 RepairError::Check(_) => failure.status(OPERATIONAL),
                 RepairError::Replay(_) => failure.status(OPERATIONAL).hint(
                     "--journal FILE names the device of the journal, which must be replayed first",
