@@ -1,6 +1,7 @@
 //! Opening an image: the one place where a path on the command line becomes a file system, or a message that says what
 //! is there instead and what to do.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use device::{BlockDevice, DeviceError, FileDevice, HeldDevice};
@@ -16,6 +17,7 @@ use crate::args::{FsArgs, ImageArgs};
 use crate::context::Context;
 use crate::epoch;
 use crate::failure::Failure;
+use crate::target::is_uri;
 
 /// The most bytes that a command's writes take in memory before they reach the image. A command that fails before
 /// that leaves the image as it was.
@@ -306,6 +308,9 @@ pub fn cannot_open(path: &Path, error: &DeviceError) -> Failure {
     let failure = Failure::new(error);
     match error {
         DeviceError::Open { source, .. } => match source.kind() {
+            std::io::ErrorKind::NotFound if is_uri(path.as_os_str().as_bytes()) => failure.hint(
+                "images are opened only in local files and on block devices: download it first",
+            ),
             std::io::ErrorKind::NotFound if path.to_string_lossy().contains(":/") => {
                 failure.hint("IMAGE:PATH splits at the first `:/`")
             }

@@ -17,7 +17,7 @@ use crate::{advice, cmd, context, interrupt, mount_call, suggestions};
     arg_required_else_help = true,
     disable_help_subcommand = true,
     after_help = "IMAGE is a file or block device. IMAGE:PATH splits at the first `:/`; `IMAGE /path` works too.\n\
-                  Exit status: 0 done, 1 failed, 2 usage, 130 interrupted."
+                  Exit status: 0 done, 1 failed, 2 usage, 130 interrupted; check, mount and umount have their own."
 )]
 struct Arguments {
     #[command(flatten)]
@@ -38,8 +38,18 @@ fn stdin_at(argument: OsString) -> OsString {
 
 /// Names under which the program is `lanefs check`: what fsck(8) and systemd run for a line of fstab.
 const FSCK_NAMES: [&str; 2] = ["fsck.lanefs", "fsck.fuse.lanefs"];
-/// The exit status of fsck(8) for a command that can't be understood.
-const FSCK_USAGE: u8 = 16;
+/// The exit status of a command line that can't be understood, for all commands but those of [`usage_status`].
+const USAGE: u8 = 2;
+
+/// The exit status if the words after a command's name can't be understood: as in fsck(8) and mount(8) for what stands
+/// for them.
+fn usage_status(command: Option<&str>) -> u8 {
+    match command {
+        Some("check") => 16,
+        Some("mount" | "umount") => 1,
+        _ => USAGE,
+    }
+}
 
 fn is_fsck(program: &OsStr) -> bool {
     let name = std::path::Path::new(program).file_name();
@@ -57,14 +67,15 @@ fn parse() -> Result<Arguments, ExitCode> {
     if let Some(mount) = mount_call::words(&words, is_command) {
         words = mount;
     }
-    Arguments::try_parse_from(words).map_err(|error| {
+    let named = words.iter().skip(1).find(|word| is_command(word));
+    let usage = usage_status(named.and_then(|word| word.to_str()));
+    Arguments::try_parse_from(&words).map_err(|error| {
         let error = suggestions::sharpened(error);
         // Standard error may be gone; the status is left.
         let _ = error.print();
         match error.exit_code() {
             0 => ExitCode::SUCCESS,
-            _ if is_fsck => ExitCode::from(FSCK_USAGE),
-            status => ExitCode::from(u8::try_from(status).unwrap_or(1)),
+            _ => ExitCode::from(usage),
         }
     })
 }

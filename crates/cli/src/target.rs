@@ -18,13 +18,15 @@ pub struct ImagePath {
 }
 
 impl ImagePath {
-    /// Splits at the first `:/`; without one, all of it names the image.
+    /// Splits at the first `:/`; without one, all of it names the image. A URI (`http://host/disk.img`) names the
+    /// image as a whole, and splits at the first `#/`.
     pub fn parse(argument: &OsStr) -> ImagePath {
         let bytes = argument.as_bytes();
-        match bytes.windows(2).position(|pair| pair == b":/") {
-            Some(colon) if colon > 0 => ImagePath {
-                image: OsString::from_vec(bytes[..colon].to_vec()).into(),
-                path: bytes[colon + 1..].to_vec(),
+        let separator = if is_uri(bytes) { b"#/" } else { b":/" };
+        match bytes.windows(2).position(|pair| pair == separator) {
+            Some(at) if at > 0 => ImagePath {
+                image: OsString::from_vec(bytes[..at].to_vec()).into(),
+                path: bytes[at + 1..].to_vec(),
                 has_path: true,
             },
             _ => ImagePath {
@@ -91,6 +93,21 @@ impl ImagePath {
     }
 }
 
+/// Whether an argument begins with a URI's scheme and `://` (RFC 3986: a letter, then letters, digits, `+` and `-`).
+/// A scheme has two letters at least and, unlike in the RFC, no dot, so that `a://b` and `disk.img://b` are still the
+/// path `//b` of an image.
+pub fn is_uri(argument: &[u8]) -> bool {
+    let Some(end) = argument.windows(3).position(|three| three == b"://") else {
+        return false;
+    };
+    let scheme = &argument[..end];
+    scheme.len() > 1
+        && scheme[0].is_ascii_alphabetic()
+        && scheme
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+-".contains(byte))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +139,28 @@ mod tests {
             parse(&["/dev/loop0"]),
             [("/dev/loop0".into(), "/".into(), false)]
         );
+    }
+
+    #[test]
+    fn a_uri_is_an_image_as_a_whole_and_splits_at_a_hash() {
+        for whole in [
+            "http://host:/x",
+            "nbd://host:10809/export",
+            "s3+https://a/b:/c",
+        ] {
+            assert_eq!(parse(&[whole]), [(whole.into(), "/".into(), false)]);
+        }
+        assert_eq!(
+            parse(&["http://h/d.img#/etc/motd"]),
+            [("http://h/d.img".into(), "/etc/motd".into(), true)]
+        );
+        // An image whose name is one letter, or not a scheme, with a path of two slashes.
+        assert_eq!(parse(&["a://b"]), [("a".into(), "//b".into(), true)]);
+        assert_eq!(
+            parse(&["d.img://b"]),
+            [("d.img".into(), "//b".into(), true)]
+        );
+        assert_eq!(parse(&["./aa://b"]), [("./aa".into(), "//b".into(), true)]);
     }
 
     #[test]

@@ -163,6 +163,34 @@ impl RawImage {
         &self,
         group: Group,
         desc: &GroupDesc,
+        visit: impl FnMut(Ino, &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), InspectError> {
+        self.inodes(group, desc, true, visit)
+    }
+
+    /// Calls `visit` with every inode that the group's inode bitmap has free and whose bytes name the time at which it
+    /// was deleted, until `visit` breaks off. Inodes that were never used, or are in use again, are left out.
+    ///
+    /// # Errors
+    /// `NoBlock` and `Device`.
+    pub fn deleted_inodes(
+        &self,
+        group: Group,
+        desc: &GroupDesc,
+        mut visit: impl FnMut(Ino, &Inode) -> ControlFlow<()>,
+    ) -> Result<(), InspectError> {
+        self.inodes(group, desc, false, |ino, bytes| match Inode::parse(bytes) {
+            Ok(inode) if inode.dtime() != 0 && inode.links_count() == 0 => visit(ino, &inode),
+            _ => ControlFlow::Continue(()),
+        })
+    }
+
+    /// Calls `visit` with the bytes of every inode of the group that is in use, or of every one that is not.
+    fn inodes(
+        &self,
+        group: Group,
+        desc: &GroupDesc,
+        are_used: bool,
         mut visit: impl FnMut(Ino, &[u8]) -> ControlFlow<()>,
     ) -> Result<(), InspectError> {
         let geometry = &self.geometry;
@@ -178,7 +206,7 @@ impl RawImage {
         let mut bytes = Vec::new();
         let mut loaded = 0..0;
         let mut from = 0;
-        while let Some(index) = ondisk::bitmap::find(&bits, from, end, true) {
+        while let Some(index) = ondisk::bitmap::find(&bits, from, end, are_used) {
             from = index + 1;
             if !loaded.contains(&index) {
                 // A whole block at least, and no more than up to the table's end.

@@ -4,7 +4,7 @@
 //! exit with 130.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lanefs::build::{
@@ -75,6 +75,18 @@ pub struct BuildArgs {
     mkfs: super::mkfs_args::MkfsArgs,
 }
 
+/// Refuses `-` as the image: its blocks are not written in the order of their numbers, so a pipe can't take them.
+///
+/// # Errors
+/// A usage failure.
+pub fn refuse_stdout(output: &Path) -> Result<(), Failure> {
+    if output != Path::new("-") {
+        return Ok(());
+    }
+    let failure = Failure::usage("an image can't be written to standard output");
+    Err(failure.hint("name a file, and copy it afterwards; ./- is a file of that name"))
+}
+
 /// Whether a source is a directory whose files' owners are asked for.
 fn has_directory(sources: &[OsString]) -> bool {
     sources
@@ -112,6 +124,7 @@ impl BuildArgs {
             Some(output) if !self.paths.is_empty() => PathBuf::from(output),
             _ => return Err(Failure::usage("name the sources and the image")),
         };
+        refuse_stdout(&output)?;
         if self.owner.is_none() && self.table.is_none() && has_directory(&self.paths) {
             preload::refuse_if_static(
                 context,

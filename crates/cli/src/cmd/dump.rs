@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::on_disk::{self, read_superblock};
 
+mod deleted;
 mod directory;
 mod file;
 mod journal;
@@ -79,6 +80,8 @@ enum What {
     Journal,
     /// Orphans: the list and the orphan file
     Orphan,
+    /// Inodes that were deleted and whose numbers were not used again
+    Deleted,
     /// The multi-mount protection block
     Mmp,
 }
@@ -109,6 +112,7 @@ impl DumpArgs {
             What::Extents { file } => file::extents(&mut out, &raw, find(&raw, file)?)?,
             What::Journal => journal::dump(&mut out, &raw)?,
             What::Orphan => orphan::dump(&mut out, &raw)?,
+            What::Deleted => deleted::dump(&mut out, &raw)?,
             What::Mmp => mmp(&mut out, &raw)?,
         }
         out.flush()?;

@@ -94,7 +94,7 @@ const STOPPED: u8 = b'!';
                        not counted
 Further options choose the form of a mechanism: see docs/scaling.md.
 
-Exit status: 0 mounted (with -f: unmounted), 1 a wrong option, 2 usage, 32 not mounted.")]
+Exit status: 0 mounted (with -f: unmounted), 1 usage, 32 not mounted.")]
 pub struct Args {
     /// The file or block device
     image: PathBuf,

@@ -28,7 +28,7 @@ const LOOKS_IN_SILENCE: u32 = 100;
 /// Unmount a directory that `lanefs mount` mounted, and wait until the image is clean
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit status: 0 unmounted and everything written, 2 usage, 32 not unmounted or not all written."
+    after_help = "Exit status: 0 unmounted and everything written, 1 usage, 32 not unmounted or not all written."
 )]
 pub struct Args {
     /// The directory

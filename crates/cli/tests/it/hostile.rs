@@ -34,6 +34,7 @@ const COMMANDS: &[&str] = &[
     "dump IMAGE extents /large",
     "dump IMAGE journal",
     "dump IMAGE orphan",
+    "dump IMAGE deleted",
 ];
 
 fn asked(variable: &str, usual: u64) -> u64 {

@@ -236,6 +236,7 @@ fn dump_agrees_with_debugfs() {
             &["superblock"][..],
             &["group", "0"],
             &["orphan"],
+            &["deleted"],
             &["block", "0"],
         ] {
             let arguments = [&["dump", text(&image)], what].concat();
@@ -253,6 +254,51 @@ fn dump_agrees_with_debugfs() {
                 .success()
         );
     }
+}
+
+#[test]
+fn deleted_inodes_are_listed_until_their_numbers_are_used_again() {
+    let Some(images) = Images::new() else { return };
+    let image = images.make("deleted", &["-t", "ext4", "-b", "1024"]);
+    let number = |name: &str| {
+        let json = stdout(&["stat", "--json", text(&image), &format!("/dir/{name}")]);
+        let said: Value = serde_json::from_str(&json).unwrap();
+        said["entries"][0]["inode"].as_u64().unwrap()
+    };
+    assert!(stdout(&["dump", text(&image), "deleted"]).contains("  0 deleted inodes"));
+    let gone = number("file7");
+    assert!(
+        lanefs(&["rm", &format!("{}:/dir/file7", text(&image))])
+            .status
+            .success()
+    );
+    let list = stdout(&["dump", text(&image), "deleted"]);
+    assert!(list.contains("  1 deleted inodes"), "{list}");
+    assert!(
+        list.contains(&format!("  inode {gone}: deleted 2")),
+        "{list}"
+    );
+    // debugfs finds the same time of deletion.
+    let request = format!("stat <{gone}>");
+    let debugfs = testkit::debugfs(&["-R", &request, text(&image)]).stdout;
+    let debugfs = String::from_utf8(debugfs).unwrap();
+    assert!(debugfs.contains("dtime: "), "{debugfs}");
+    let time = debugfs.split("dtime: 0x").nth(1).unwrap();
+    let seconds = i64::from_str_radix(&time[..8], 16).unwrap();
+    assert!(seconds > 1_600_000_000, "{debugfs}");
+    assert!(
+        lanefs(&["touch", &format!("{}:/dir/new", text(&image))])
+            .status
+            .success()
+    );
+    if number("new") == gone {
+        assert!(stdout(&["dump", text(&image), "deleted"]).contains("  0 deleted inodes"));
+    }
+    // debugfs leaves mode and size of what it removes, as Linux leaves the mode.
+    testkit::debugfs(&["-w", "-R", "rm /dir/file9", text(&image)]);
+    let list = stdout(&["dump", text(&image), "deleted"]);
+    assert!(list.contains(", -rw"), "{list}");
+    assert!(list.contains("360 bytes"), "{list}");
 }
 
 #[test]

@@ -24,6 +24,48 @@ fn what_makes_no_sense_is_usage() {
 }
 
 #[test]
+fn check_mount_and_umount_answer_nonsense_as_fsck_and_mount_do() {
+    for (arguments, status) in [
+        (&["check"][..], 16),
+        (&["check", "--bogus", "x"], 16),
+        (&["-q", "check", "-p", "-y", "x"], 16),
+        (&["mount"], 1),
+        (&["mount", "--bogus", "x", "y"], 1),
+        (&["umount"], 1),
+        (&["ls", "--bogus", "check"], 2),
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_uri_is_named_as_a_whole_and_an_image_is_not_written_to_standard_output() {
+    let output = run(["ls", "http://localhost:/disk.img"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = error(&output);
+    assert!(
+        said.contains("http://localhost:/disk.img") && said.contains("local files"),
+        "{said}"
+    );
+
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("tree")).unwrap();
+    for arguments in [&["build", "tree", "-"][..], &["mkfs", "-", "16M"]] {
+        let output = lanefs()
+            .args(arguments)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let said = error(&output);
+        assert!(said.contains("standard output"), "{said}");
+        assert!(!folder.path().join("-").exists(), "{arguments:?}");
+    }
+}
+
+#[test]
 fn an_image_that_is_not_there_is_named() {
     let output = run(["ls", "/nowhere/disk.img"]);
     assert_eq!(output.status.code(), Some(1));

@@ -5,7 +5,8 @@ use crate::fixture::{error, ok, run};
 /// The tips of a refused command line.
 fn tips(words: &[&str]) -> Vec<String> {
     let output = run(words);
-    assert_eq!(output.status.code(), Some(2), "{words:?}");
+    let status = if words[0] == "check" { 16 } else { 2 };
+    assert_eq!(output.status.code(), Some(status), "{words:?}");
     let error = error(&output);
     let lines = error
         .lines()
