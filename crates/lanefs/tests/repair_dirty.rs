@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use device::{BlockDevice, MemoryDevice};
 use lanefs::check::{Code, Options, Report};
 use lanefs::repair::{Outcome, RepairScope, repair};
+use lanefs::undo::{self, Draft};
 use lanefs::{Fs, MountOptions, mkfs};
 use ondisk::{BlockSize, Superblock, superblock};
 use simulate::{Cut, Recorder};
@@ -259,6 +260,26 @@ fn a_careful_repair_leaves_a_lost_superblock_alone_unless_a_copy_is_named() {
             Some(_) => assert_eq!(kept(&after), FILES, "{how}"),
             None => assert!(after == bytes, "{how}: written to"),
         }
+    }
+}
+
+#[test]
+fn an_undo_file_takes_back_the_superblock_and_the_replay() {
+    let kind = &KINDS[0];
+    let whole = dirty(kind);
+    let folder = tempfile::tempdir().unwrap();
+    for (number, (how, bytes, copy)) in lost(kind, &whole).into_iter().enumerate() {
+        let device = on(&bytes);
+        let draft = Arc::new(Draft::new(Arc::clone(&device)));
+        let tried = Arc::clone(&draft) as Arc<dyn BlockDevice>;
+        mend(&tried, RepairScope::All, copy);
+        assert!(bytes_of(&*device) == bytes, "{how}: written to");
+        let file = folder.path().join(number.to_string());
+        draft.save(&file).unwrap();
+        mend(&device, RepairScope::All, copy);
+        assert!(bytes_of(&*device) == bytes_of(&*tried), "{how}: as tried");
+        undo::apply(&*device, &file).unwrap();
+        assert!(bytes_of(&*device) == bytes, "{how}: taken back");
     }
 }
 
