@@ -196,7 +196,7 @@ problems! {
     QuotaInodeLeft 0x010063 Inode Damage false "the inode of a quota file is not in use, but has contents";
     ZeroDtime 0x010004 Inode Damage true "the inode is deleted but has no deletion time";
     SetDtime 0x010005 Inode Damage true "the inode is in use but has a deletion time ({found})";
-    LowDtime 0x010037 Orphan Damage true "the inode was part of a list of orphans that is broken";
+    LowDtime 0x010037 Orphan Damage false "the inode was part of a list of orphans that is broken";
     ZeroLengthDirectory 0x010006 Inode Damage false "the directory has no blocks";
     InodeSize 0x01000C Inode Damage false "the size is {found}, but the blocks say {expected}";
     InodeBlocks 0x01000D Inode Damage false "the inode counts {found} sectors, its map has {expected}";
@@ -295,7 +295,7 @@ problems! {
         "'{name}' (inode {found}) is not encrypted, but the directory is";
     EntryOtherPolicy 0x020052 Directory Damage false
         "'{name}' (inode {found}) is encrypted under another policy than the directory";
-    EntryType 0x020028 Directory Damage true "'{name}' says type {found}, its inode {expected}";
+    EntryType 0x020028 Directory Damage false "'{name}' says type {found}, its inode {expected}";
     EntryTwice 0x020043 Directory Damage false "'{name}' stands twice in block {lblk}";
     NameInTwoBlocks 0x80000039 Directory Damage false
         "'{name}' stands in block {lblk} and in block {expected} (e2fsck does not see this)";

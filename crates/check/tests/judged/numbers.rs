@@ -74,6 +74,11 @@ const DAMAGE: &[(&str, &[&str], Code)] = &[
     ("", &["sif /f mode 0070644"], Code::InodeMode),
     ("", &["sif /l size 5"], Code::SymlinkInvalid),
     ("", &["sif /f mode 0120777"], Code::EntryType),
+    (
+        "-O ^metadata_csum",
+        &["zap -f /d -o 31 -l 1 -p 7 0"],
+        Code::EntryType,
+    ),
     ("", &["unlink /big"], Code::Unattached),
     ("", &["unlink /d/e"], Code::Unconnected),
     ("", &["link /f /another"], Code::Links),
@@ -243,6 +248,14 @@ const MENDED: &[Code] = &[
     Code::LargeFile,
 ];
 
+/// Whether e2fsck -p mends the image without asking.
+fn is_preened_by_e2fsck(bytes: &[u8], folder: &Path) -> bool {
+    let path = folder.join("preened");
+    testkit::write_image(&path, bytes);
+    let output = testkit::e2fsck_within(10, &["-fp"], &path, None).unwrap();
+    output.status.code().is_some_and(|status| status < 4)
+}
+
 fn source(root: &Path) {
     fs::create_dir_all(root.join("d/e")).unwrap();
     fs::write(root.join("d/g"), "").unwrap();
@@ -283,6 +296,10 @@ fn damage_has_the_number_that_e2fsck_gives_it() {
             wrong.push(format!(
                 "{commands:?}, {code:?} {number:#08x}:\n{ours}    e2fsck: {theirs:06x?}"
             ));
+        }
+        let is_preenable = report.counts.keys().all(|code| code.kind().preen);
+        if is_preenable && !is_preened_by_e2fsck(&bytes, folder.path()) {
+            wrong.push(format!("{commands:?}, {code:?}: e2fsck -p refuses"));
         }
         if MENDED.contains(code) {
             mended(&bytes, &format!("{options} {commands:?}"));
