@@ -13,13 +13,13 @@ use sync::{Arc, Lanes, Mutex, Rank};
 use crate::blocks::{Kind, OpenVolume, Writing};
 use crate::core::Error;
 use crate::core::variants::{DirReserve, OrphanForm, VariantError, Variants};
-use crate::fsync::log::FastLog;
 use crate::space::group::{DescriptorInodes, Groups};
 use crate::space::ialloc::Ialloc;
 use crate::space::mballoc::{Goals, Preallocations};
 use crate::space::orphan::{Doomed, Orphans};
 
 mod absent;
+mod changes;
 mod in_place;
 mod known_names;
 mod live_inode;
@@ -28,6 +28,9 @@ mod logging;
 mod preallocated;
 mod table;
 
+pub(crate) use changes::{
+    Batch, BlockRanges, Changes, EpochChanges, NAMES_MAX, NamePlace, Placed, UnloggedNames,
+};
 pub(crate) use in_place::InPlace;
 use live_inode::SharedInode;
 pub(crate) use live_inode::{Exclusive, LiveInode};
@@ -57,6 +60,8 @@ pub(crate) struct MountedFs {
     /// Only used on a volume that is written to.
     preallocations: Preallocations,
     ialloc: Box<Ialloc>,
+    /// What changed since the last full commit, where fast commits may be made of it. [const]
+    changes: Option<Box<Changes>>,
     /// Memory of names that are known.
     known_names: known_names::Parts,
     /// The form of each mechanism that the options chose. Each mechanism also has a copy of its own form. [forms]
@@ -89,7 +94,9 @@ impl MountedFs {
     ) -> MountedFs {
         let groups = Groups::new(&volume, said, &variants);
         let goals = Goals::new(variants.stream_goal, volume.geometry());
+        let has_fast_log = (volume.writing()).is_ok_and(|writing| writing.has_fast_log());
         MountedFs {
+            changes: has_fast_log.then(|| Box::new(Changes::new())),
             volume,
             groups,
             inodes: InodesInMemory::new(most, variants.inode_lookup),
@@ -109,8 +116,13 @@ impl MountedFs {
         *self.variants.lock()
     }
 
-    /// Uses another form of a mechanism from now on, `name=value`, whatever is under way.
-    pub(crate) fn choose(&self, option: &str) -> Result<(), VariantError> {
+    /// Uses another form of a mechanism from now on, `name=value`, whatever is under way. `also` sets the forms of what
+    /// is kept elsewhere, before another thread may choose.
+    pub(crate) fn choose_with(
+        &self,
+        option: &str,
+        also: impl FnOnce(&Variants),
+    ) -> Result<(), VariantError> {
         let mut variants = self.variants.lock();
         variants.set(option)?;
         self.orphans.choose(variants.orphan);
@@ -118,10 +130,8 @@ impl MountedFs {
         self.preallocations.choose(variants.prealloc);
         self.groups.choose(&variants);
         self.inodes.choose(variants.inode_lookup);
-        if let Some(fast) = self.fast() {
-            fast.choose(&variants);
-        }
         self.ialloc.choose(variants.dir_ireserve);
+        also(&variants);
         let form = variants.dir_ireserve;
         drop(variants);
         if form == DirReserve::Off {
@@ -133,9 +143,9 @@ impl MountedFs {
         Ok(())
     }
 
-    /// What fast commits need, where there are any.
-    pub(crate) fn fast(&self) -> Option<&FastLog> {
-        self.volume.writing().ok()?.fast.as_deref()
+    /// What changed since the last full commit, on a volume whose journal has an area for fast commits.
+    pub(crate) fn changes(&self) -> Option<&Changes> {
+        self.changes.as_deref()
     }
 
     /// A name stands for something else from this handle on. The caller has the locks of both inodes and the directory.
@@ -146,8 +156,8 @@ impl MountedFs {
         before: Option<Ino>,
         now: Option<Ino>,
     ) {
-        if let Some(fast) = self.fast() {
-            fast.note_name(handle, place, before, now);
+        if let Some(changes) = self.changes() {
+            changes.note_name(handle, place, before, now);
         }
     }
 

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! These are the chapters, a folder each, and each may import only from those to its left; a lower part of `fsync`,
-//! `fsync::log`, stands right behind `core`. [`InodeFs`] is the face. What only reads works on an `inode::MountedFs`,
-//! which knows the device, the cache of metadata blocks, the geometry and the groups; what changes anything works on a
-//! `token::LiveFs`, which exists only for a file system that is open for writing.
+//! `fsync::log`, stands before `token`, whose commit ends the log. [`InodeFs`] is the face. What only reads works on an
+//! `inode::MountedFs`, which knows the device, the cache of metadata blocks, the geometry and the groups; what changes
+//! anything works on a `token::LiveFs`, which exists only for a file system that is open for writing.
 //!
 //! Whatever comes from the device is verified where it enters (checksums, bounds, order), so that no number of the
 //! device's is trusted unseen. A file system opened by [`InodeFs::open`] is not written to, and its readers share

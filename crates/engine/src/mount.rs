@@ -335,7 +335,6 @@ fn raise(
         directory_atime: options.directory_atime,
         synchronous: options.synchronous,
         lazytime: options.lazytime,
-        variants: options.variants,
         group_bytes: options.group_bytes,
         live_blocks: options.live_bytes / volume.geometry().block_size().bytes(),
     };

@@ -11,7 +11,8 @@ use sync::Arc;
 
 use crate::blocks::{OpenVolume, Writing};
 use crate::core::Error;
-use crate::core::variants::Variants;
+use crate::core::variants::{VariantError, Variants};
+use crate::fsync::log::FastLog;
 use crate::inode::MountedFs;
 use crate::space::group::DescriptorInodes;
 use crate::space::orphan::Orphans;
@@ -26,6 +27,8 @@ pub(crate) struct LiveFs {
     mounted: MountedFs,
     /// The same as the volume's. [const]
     writing: Arc<Writing>,
+    /// The fsync log, where the journal has an area for it. [const]
+    fast: Option<Box<FastLog>>,
 }
 
 impl LiveFs {
@@ -41,10 +44,19 @@ impl LiveFs {
     ) -> Arc<LiveFs> {
         let writing = Arc::new(writing);
         let volume = volume.writable(Arc::clone(&writing));
+        let fast = writing
+            .has_fast_log()
+            .then(|| Box::new(FastLog::new(&variants)));
         Arc::new(LiveFs {
             mounted: MountedFs::with(volume, said, orphans, most, variants),
             writing,
+            fast,
         })
+    }
+
+    /// The fsync log, where there is one.
+    pub(crate) fn fast(&self) -> Option<&FastLog> {
+        self.fast.as_deref()
     }
 
     /// What it takes to write.
@@ -80,6 +92,19 @@ impl OpenFs {
             OpenFs::Reading(_) => Err(Error::ReadOnly),
             OpenFs::Writing(live) => Ok(live),
         }
+    }
+}
+
+impl OpenFs {
+    /// Uses another form of a mechanism from now on, `name=value`, whatever is under way.
+    pub(crate) fn choose(&self, option: &str) -> Result<(), VariantError> {
+        self.choose_with(option, |variants| {
+            if let OpenFs::Writing(live) = self
+                && let Some(fast) = live.fast()
+            {
+                fast.choose(variants);
+            }
+        })
     }
 }
 

@@ -17,8 +17,6 @@ use crate::core::Error;
 use crate::core::freeze::Gate;
 use crate::core::options::{Atime, Clock, Synchronous};
 use crate::core::sb::{Errors, Label, LateFeature, OnError, Reserve, Zones};
-use crate::core::variants::Variants;
-use crate::fsync::log::FastLog;
 
 /// What a metadata block is read as. Part of the tag under which the cache keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,8 +50,6 @@ pub(crate) struct OpenVolume {
 /// What a volume that is written to has beside. All fields are constant after the mount.
 pub(crate) struct Writing {
     pub(crate) journal: Journal,
-    /// Where the journal has an area for fast commits.
-    pub(crate) fast: Option<Box<FastLog>>,
     pub(crate) live: Live,
     /// Bytes in which it is kept which blocks of groups are free.
     pub(crate) group_bytes: usize,
@@ -98,7 +94,6 @@ impl Writing {
         choices: Choices,
     ) -> Writing {
         Writing {
-            fast: (journal.fast_blocks() > 0).then(|| Box::new(FastLog::new(&choices.variants))),
             journal,
             live: Live::new(seal_image, choices.live_blocks),
             group_bytes: choices.group_bytes,
@@ -119,6 +114,11 @@ impl Writing {
             gate: Gate::new(),
             attribute_blocks: Mutex::new(Rank::XattrBlock, AttributeBlocks::default()),
         }
+    }
+
+    /// Whether the journal has an area for fast commits.
+    pub(crate) fn has_fast_log(&self) -> bool {
+        self.journal.fast_blocks() > 0
     }
 
     /// As [`Writing::keep_bounds`], once in a while.
@@ -152,8 +152,6 @@ pub(crate) struct Choices {
     pub(crate) directory_atime: bool,
     pub(crate) synchronous: Synchronous,
     pub(crate) lazytime: bool,
-    /// Which forms of the fsync log.
-    pub(crate) variants: Variants,
 }
 
 /// Writes the checksum of a metadata block's image.

@@ -118,8 +118,8 @@ impl<'a> Changing<'a> {
         if needs_large_file(bytes) {
             large_file.need(&handle);
         }
-        if let Some(fast) = self.mounted.fast().filter(|_| bytes < before) {
-            fast.note_cut(&handle, live.ino(), before);
+        if let Some(changes) = self.mounted.changes().filter(|_| bytes < before) {
+            changes.note_cut(&handle, live.ino(), before);
         }
         if let Some(entry) = entry {
             entry.apply(&handle, live);

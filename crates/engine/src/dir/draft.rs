@@ -25,7 +25,7 @@ use super::search::{FoundRecord, NameHint};
 use crate::blocks::{Pin, Seal};
 use crate::core::Error;
 use crate::core::limits;
-use crate::fsync::log::Placed;
+use crate::inode::Placed;
 use crate::inode::{Exclusive, LoadedInode};
 use crate::map::{self, MapChange};
 use crate::space::mballoc::TakenBlocks;
@@ -402,14 +402,14 @@ impl PreparedNames<'_> {
 
     /// Whether e2fsck, which replays names first fit, surely finds room for all that came since the last full commit.
     fn has_room_in_a_replay(&self, handle: &Handle<'_>) -> bool {
-        let Some(fast) = self.mounted.fast() else {
+        let Some(changes) = self.mounted.changes() else {
             return true;
         };
         match &*self.blocks {
             [] => true,
             [(pin, ..)] if self.grown.is_none() => {
                 let directory = self.locked.inode().ino();
-                fast.note_placed(handle, directory, &self.placed, &pin.bytes())
+                changes.note_placed(handle, directory, &self.placed, &pin.bytes())
             }
             _ => false,
         }

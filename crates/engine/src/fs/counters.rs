@@ -56,7 +56,9 @@ impl InodeFs {
             ]);
         }
         counters.extend(self.mounted.orphans().counters());
-        if let Some(fast) = self.mounted.fast() {
+        if let Ok(live) = self.mounted.live()
+            && let Some(fast) = live.fast()
+        {
             counters.extend(fast.counters());
         }
         counters

@@ -24,24 +24,21 @@
 //!
 //! [`LogTree`] is the concurrent B+tree under it: a logged inode's item is rewritten with its leaf alone locked.
 //!
-//! This is the lower floor of the room, which knows no inode in memory: [`changes`] is what the rooms above append to;
-//! [`running`] has the running transaction's log.
+//! The log is made of what changed since the last full commit, which `inode::changes` keeps. This part of the room
+//! knows no inode in memory. It stands below the token, whose commit must end the log: [`running`] has the running
+//! transaction's log.
 
 mod area;
 mod batches;
 mod budget;
-mod changes;
 mod closure;
 mod item;
 mod records;
-mod room;
 mod running;
 mod tree;
 
 pub(crate) use batches::{Closure, FsyncLog, InodeState, NameState};
 pub(crate) use budget::Cost;
-pub(crate) use changes::{BlockRanges, EpochChanges, UnloggedNames};
-pub(crate) use closure::{Changes, Members, NamePlace, close};
-pub(crate) use item::{Batch, Range};
-pub(crate) use room::Placed;
+pub(crate) use closure::{Members, close};
+pub(crate) use item::Range;
 pub(crate) use running::{FastLog, JournalArea, RunningLog};

@@ -31,14 +31,11 @@ use ondisk::{FileType, Flags, Ino, LBlock, extent, inode};
 use sync::Arc;
 
 use super::SyncScope;
-use super::log::{
-    self, Batch, Changes, Closure, FsyncLog, InodeState, Members, NamePlace, NameState,
-};
+use super::log::{self, Closure, FsyncLog, InodeState, Members, NameState};
 use crate::core::Error;
 use crate::core::sb::needs_large_file;
-use crate::fsync::log::{
-    BlockRanges, Cost, EpochChanges, FastLog, JournalArea, RunningLog, UnloggedNames,
-};
+use crate::fsync::log::{Cost, FastLog, JournalArea, RunningLog};
+use crate::inode::{Batch, BlockRanges, EpochChanges, NamePlace, UnloggedNames};
 use crate::inode::{Exclusive, LiveInode, LoadedInode};
 use crate::map::Mappings;
 use crate::token::LiveFs;
@@ -71,7 +68,7 @@ pub(super) fn log(
     what: SyncScope,
     changed: Epoch,
 ) -> Result<bool, Error> {
-    let (Some(fast), Some(logging)) = (mounted.fast(), inode.logging()) else {
+    let (Some((fast, changes)), Some(logging)) = (log_of(mounted, changed), inode.logging()) else {
         return Ok(false);
     };
     let journal = &mounted.writing().journal;
@@ -119,8 +116,8 @@ pub(super) fn log(
     }
     for _ in 0..TRIES {
         let tried = match is_directory {
-            true => try_names(mounted, fast, inode, changed)?,
-            false => try_log(mounted, fast, inode, Vec::new(), changed)?,
+            true => try_names(mounted, fast, changes, inode, changed)?,
+            false => try_log(mounted, fast, changes, inode, Vec::new(), changed)?,
         };
         match tried {
             Tried::Logged(log, batch) => return sync(&log, batch),
@@ -138,6 +135,11 @@ pub(super) fn log(
     }
     fast.unloggable.add(1);
     Ok(false)
+}
+
+/// The log, and what changed in this epoch, where there is a log.
+fn log_of(mounted: &LiveFs, epoch: Epoch) -> Option<(&FastLog, &EpochChanges)> {
+    Some((mounted.fast()?, mounted.changes()?.of(epoch)))
 }
 
 /// Makes data durable that were written before this call: with the next step of the log if one runs whose steps take
@@ -169,12 +171,14 @@ pub(super) fn flush_data(mounted: &LiveFs) -> Result<(), Error> {
 fn try_names(
     mounted: &LiveFs,
     fast: &FastLog,
+    changes: &EpochChanges,
     directory: &Arc<LiveInode>,
     changed: Epoch,
 ) -> Result<Tried, Error> {
-    let changes = fast.changes(changed);
     match changes.unlogged_in(directory.ino()) {
-        UnloggedNames::Names(names) => return try_log(mounted, fast, directory, names, changed),
+        UnloggedNames::Names(names) => {
+            return try_log(mounted, fast, changes, directory, names, changed);
+        }
         UnloggedNames::Unknown => return Ok(Tried::Unloggable),
         UnloggedNames::Nothing(_) => {}
     }
@@ -202,11 +206,11 @@ fn try_names(
 fn try_log(
     mounted: &LiveFs,
     fast: &FastLog,
+    changes: &EpochChanges,
     of: &Arc<LiveInode>,
     names: Vec<NamePlace>,
     changed: Epoch,
 ) -> Result<Tried, Error> {
-    let changes = fast.changes(changed);
     let (file, directory) = match names.is_empty() {
         true => (Some(of.ino()), None),
         false => (None, Some(of.ino())),
@@ -243,7 +247,9 @@ fn try_log(
     let Some(log) = log else {
         return Ok(Tried::NotNext);
     };
-    if !gathered.names(&members) || !directory.is_none_or(|ino| changes.has_all_of(ino, &members)) {
+    if !gathered.names(&members)
+        || !directory.is_none_or(|ino| changes.has_all_of(ino, &members.names))
+    {
         return Ok(Tried::Again);
     }
     // With all locks: what changes from here on is not asked for.
@@ -253,7 +259,7 @@ fn try_log(
     if canary::makes(Canary::UnlinkWithoutLink) {
         gathered.forget_moves();
     }
-    if !changes.spend(gathered.cost) {
+    if !fast.spend(changed, gathered.cost) {
         return Ok(Tried::OverBudget);
     }
     let Ok(batch) = log.add(&gathered.closure, &fast.statistics) else {

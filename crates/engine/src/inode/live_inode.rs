@@ -133,7 +133,7 @@ impl LiveInode {
         loaded: &LoadedInode,
     ) -> LiveInode {
         let geometry = volume.geometry();
-        let has_fast_log = volume.writing().is_ok_and(|writing| writing.fast.is_some());
+        let has_fast_log = volume.writing().is_ok_and(|writing| writing.has_fast_log());
         let key = u64::from(loaded.ino().0);
         LiveInode {
             place: TablePlace {

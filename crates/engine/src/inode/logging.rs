@@ -8,7 +8,7 @@ use ondisk::FileType;
 use ondisk::inode::Inode;
 use sync::{Guarded, Mutex, Rank, Stamp};
 
-use crate::fsync::log::Batch;
+use crate::inode::changes::Batch;
 
 /// Where an inode was put into the log.
 #[derive(Clone, Copy)]

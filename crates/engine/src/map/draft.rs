@@ -568,10 +568,10 @@ impl MapChange<'_> {
             let has_index = had_index || ondisk::extent::depth(inode.block_area()) > 0;
             (and(inode), has_index)
         });
-        if let Some(fast) = self.mounted.fast() {
+        if let Some(changes) = self.mounted.changes() {
             let ino = self.inode.inode().ino();
             match &self.touched {
-                Some(touched) => fast.note_ranges(handle, ino, touched, has_index),
+                Some(touched) => changes.note_ranges(handle, ino, touched, has_index),
                 None => self.inode.inode().set_unloggable(handle),
             }
         }

@@ -25,7 +25,10 @@ impl Client for LiveFs {
     }
 
     fn end_fast_log(&self, sealed: Epoch) -> bool {
-        self.fast().is_some_and(|fast| fast.end(sealed))
+        match (self.fast(), self.changes()) {
+            (Some(fast), Some(changes)) => fast.end(sealed, changes),
+            _ => false,
+        }
     }
 
     fn committed(&self, epoch: Epoch) {

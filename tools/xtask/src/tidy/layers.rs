@@ -60,12 +60,12 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// lower than the rest has a step of its own.
 const ENGINE: &[&[&str]] = &[
     &["core"],
-    &["fsync::log"],
     &["blocks"],
     &["space::group"],
     &["space::mballoc", "space::ialloc", "space::orphan"],
     &["space"],
     &["inode"],
+    &["fsync::log"],
     &["token"],
     &["map"],
     &["xattr", "dir", "data"],

@@ -24,10 +24,11 @@ use ondisk::{Corrupt, Ino, Tid};
 use sync::{Condvar, Counter, Guarded, Hint, Lanes, Mutex, Rank, RwLock, Stamp};
 
 use crate::fsync::log::item::{
-    Batch, BatchRanges, Item, ItemPart, Key, Logged, NameItem, RANGES_ROOM, Range,
+    BatchRanges, Item, ItemPart, Key, Logged, NameItem, RANGES_ROOM, Range,
 };
 use crate::fsync::log::records::BatchRecords;
 use crate::fsync::log::tree::{LogTree, TreeCounters};
+use crate::inode::Batch;
 
 use crate::core::variants::LogUpdate;
 

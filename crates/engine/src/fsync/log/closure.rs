@@ -11,23 +11,10 @@ use std::collections::BTreeSet;
 
 use ondisk::Ino;
 
+use crate::inode::{EpochChanges, NAMES_MAX, NamePlace};
+
 /// More inodes are committed in full.
 pub(crate) const INODES_MAX: usize = 64;
-/// More names are.
-pub(crate) const NAMES_MAX: usize = 256;
-
-/// A directory and a name in it.
-pub(crate) type NamePlace = (Ino, Box<[u8]>);
-
-/// What a transaction changed so far. The caller holds what keeps the answers as they are.
-pub(crate) trait Changes {
-    /// The names that an inode had or has and that changed in this transaction since they were logged with it.
-    fn names_of(&self, ino: Ino) -> Vec<NamePlace>;
-
-    /// Every inode that a changed name stood for since it was logged, or else in this transaction: before its first
-    /// change and now among them.
-    fn inodes_of(&self, place: &NamePlace) -> Vec<Ino>;
-}
 
 /// A closure's members.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -38,9 +25,10 @@ pub(crate) struct Members {
     pub(crate) names: BTreeSet<NamePlace>,
 }
 
-/// The members that these inodes and names bring. `None` if there are too many.
+/// The members that these inodes and names bring. `None` if there are too many. The caller holds what keeps the changes
+/// as they are, or looks at them again when it does.
 pub(crate) fn close(
-    changes: &dyn Changes,
+    changes: &EpochChanges,
     inodes: impl IntoIterator<Item = Ino>,
     names: impl IntoIterator<Item = NamePlace>,
 ) -> Option<Members> {
@@ -62,6 +50,40 @@ pub(crate) fn close(
         }
         if members.inodes.len() > INODES_MAX || members.names.len() > NAMES_MAX {
             return None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::Batch;
+
+    fn place(name: &[u8]) -> NamePlace {
+        (Ino(2), name.into())
+    }
+
+    #[test]
+    fn a_name_that_went_on_brings_only_what_stood_for_it_since_the_log_had_it() {
+        let changes = EpochChanges::new();
+        let (passing, mut before) = (place(b"passing"), None);
+        for number in 0..4_u8 {
+            let ino = Ino(100 + u32::from(number));
+            let own = place(&[b'0' + number]);
+            changes.note_name(passing.clone(), None, Some(ino));
+            let members = close(&changes, [ino], []).unwrap();
+            let expected: BTreeSet<Ino> = before.into_iter().chain([ino]).collect();
+            assert_eq!(members.inodes, expected);
+            for ino in &members.inodes {
+                changes.set_names_in_log(*ino);
+            }
+            for name in &members.names {
+                let (_, now) = changes.name(name).unwrap();
+                changes.set_name_in_log(name, now, Batch(1 + u64::from(number)));
+            }
+            changes.note_name(passing.clone(), Some(ino), None);
+            changes.note_name(own, None, Some(ino));
+            before = Some(ino);
         }
     }
 }

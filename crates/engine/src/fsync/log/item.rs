@@ -5,10 +5,7 @@
 use ondisk::{FsBlock, Ino, LBlock, extent};
 
 use crate::fsync::log::tree::LeafValue;
-
-/// A log transaction: the fsyncs that share one log commit; from 1.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(crate) struct Batch(pub u64);
+use crate::inode::Batch;
 
 /// Where an item stands in the tree: an inode's items side by side, then the names in it if it is a directory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]

@@ -19,7 +19,8 @@ use ondisk::fast_commit::{DentryInfo, FcRecord};
 use ondisk::inode::Inode;
 use ondisk::{Corrupt, Ino, LBlock};
 
-use crate::fsync::log::item::{Batch, Logged, NameItem, Range};
+use crate::fsync::log::item::{Logged, NameItem, Range};
+use crate::inode::Batch;
 
 /// The contents of one batch.
 #[derive(Default, Debug)]

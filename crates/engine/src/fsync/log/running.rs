@@ -1,24 +1,20 @@
-//! What changed since the last full commit, as far as fast commits are about it: names, blocks of files, and the log of
-//! the running transaction.
+//! The log of the running transaction: when an fsync begins one, what ends it, and whether it is worth its cost.
 //!
-//! Handles of an epoch note what they change in that epoch's tables, in shards by inode ([`Rank::LogChanges`], held for
-//! a look); the committer forgets an epoch's tables and ends its log before it writes the transaction. Nothing is kept
-//! on file systems whose journal has no area for fast commits.
+//! The committer ends an epoch's log and clears what changed in it ([`crate::inode::Changes`]) before it writes the
+//! transaction.
 //!
 //! What a crash leaves: whatever the log commits say; see [`super`].
 
-use std::ops::Range;
-
 use journal::canary::{self, Canary};
 use journal::{Epoch, Handle, Journal};
-use ondisk::{Ino, Tid};
+use ondisk::Tid;
 use sync::{Arc, CachePadded, Counter, Hint, Lanes, Mutex, Rank, RwLock};
 
 use super::batches::{FsyncLog, LogArea, LogStatistics};
-use super::changes::EpochChanges;
-use super::room::Placed;
+use super::budget::{Budget, Cost};
 use super::tree::TreeCounters;
 use crate::core::variants::{Chosen, LogUpdate, LogUse, Variants};
+use crate::inode::Changes;
 
 /// Starting a log needs a checkpoint, which costs two flushes. It pays off if a log serves at least `WORTHWHILE` fsyncs
 /// before a full commit ends it, on the average of `TRIED` logs. Fsyncs that were served together count once, because a
@@ -71,8 +67,8 @@ impl Worth {
 
 /// Fast commits of a file system.
 pub(crate) struct FastLog {
-    /// By the epoch's lowest bit.
-    epochs: [EpochChanges; 2],
+    /// What replaying an epoch's log costs, by the epoch's lowest bit.
+    budgets: [Budget; 2],
     /// The log of the running epoch, from its first use on. [log running; read: shared]
     running: RwLock<Option<(Epoch, Arc<FsyncLog>)>>,
     /// The same for each thread that asked, so that to ask writes no line that others write. Filled with `running`
@@ -104,7 +100,7 @@ pub(crate) struct FastLog {
 impl FastLog {
     pub(crate) fn new(variants: &Variants) -> FastLog {
         FastLog {
-            epochs: [EpochChanges::new(), EpochChanges::new()],
+            budgets: [Budget::new(), Budget::new()],
             running: RwLock::new(Rank::LogRunning, None),
             known: Lanes::new(),
             update: Chosen::new(variants.log_update),
@@ -147,59 +143,13 @@ impl FastLog {
         false
     }
 
-    /// What changed in an epoch.
-    pub(crate) fn changes(&self, epoch: Epoch) -> &EpochChanges {
-        &self.epochs[(epoch.0 & 1) as usize]
+    fn budget(&self, epoch: Epoch) -> &Budget {
+        &self.budgets[(epoch.0 & 1) as usize]
     }
 
-    /// A name stands for something else from this handle on.
-    pub(crate) fn note_name(
-        &self,
-        handle: &Handle<'_>,
-        place: (Ino, &[u8]),
-        before: Option<Ino>,
-        now: Option<Ino>,
-    ) {
-        let changes = self.changes(handle.epoch());
-        if !changes.has_too_many() {
-            changes.note_name((place.0, place.1.into()), before, now);
-        }
-    }
-
-    /// Names are put into a block of a directory from this handle on, which holds `before` so far; whether a replay of
-    /// fast commits surely has room for them. Before [`FastLog::note_name`].
-    pub(crate) fn note_placed(
-        &self,
-        handle: &Handle<'_>,
-        directory: Ino,
-        placed: &Placed,
-        before: &[u8],
-    ) -> bool {
-        let changes = self.changes(handle.epoch());
-        changes.has_too_many() || changes.note_placed(directory, placed, before)
-    }
-
-    /// Records that a file of `bytes` bytes is cut from this handle on.
-    pub(crate) fn note_cut(&self, handle: &Handle<'_>, ino: Ino, bytes: u64) {
-        let changes = self.changes(handle.epoch());
-        if !changes.has_too_many() {
-            changes.note_cut(ino, bytes);
-        }
-    }
-
-    /// Blocks of a file are mapped otherwise from this handle on, in a map that has an index, or had one just before.
-    pub(crate) fn note_ranges(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        ranges: &[Range<u64>],
-        has_index: bool,
-    ) {
-        let changes = self.changes(handle.epoch());
-        let is_change = !ranges.is_empty() || has_index;
-        if is_change && !changes.has_too_many() {
-            changes.note_ranges(ino, ranges, has_index);
-        }
+    /// Adds the replay cost of further records of an epoch; returns whether they may be logged.
+    pub(crate) fn spend(&self, epoch: Epoch, more: Cost) -> bool {
+        self.budget(epoch).spend(more)
     }
 
     /// The log of an epoch, if there is one.
@@ -238,11 +188,12 @@ impl FastLog {
     }
 
     /// Ends the log of a sealed epoch, and forgets what changed in it; whether the area was written.
-    pub(crate) fn end(&self, sealed: Epoch) -> bool {
+    pub(crate) fn end(&self, sealed: Epoch, changes: &Changes) -> bool {
         let mut running = self.running.write();
         let log = running.take_if(|(epoch, _)| *epoch <= sealed);
         drop(running);
-        self.changes(sealed).clear();
+        changes.of(sealed).clear();
+        self.budget(sealed).renew();
         let Some((_, log)) = log else {
             // Only the committer counts it down.
             let left = self.declined.get();

@@ -21,8 +21,8 @@ use sync::{MutexGuard, thread};
 
 use super::{FsyncLog, LogArea, LogStatistics, Unlogged, gather};
 use crate::fsync::log::area::Packer;
-use crate::fsync::log::item::Batch;
 use crate::fsync::log::records::BatchRecords;
+use crate::inode::Batch;
 
 /// A batch that ended.
 struct Encoded {

@@ -10,7 +10,8 @@ use sync::schedule::{self, SchedulePlan};
 use sync::thread::workers;
 
 use super::*;
-use crate::fsync::log::closure::{self, Changes, NamePlace};
+use crate::fsync::log::closure;
+use crate::inode::{EpochChanges, NamePlace};
 
 const BLOCK: usize = 4096;
 
@@ -151,24 +152,12 @@ impl Disk {
 struct Live {
     base: Disk,
     now: Disk,
-    /// Names that changed since the log had them last, with all that they stood for since.
-    changed: BTreeMap<NamePlace, BTreeSet<Ino>>,
+    /// What the engine remembers.
+    changes: EpochChanges,
     known: BTreeSet<Ino>,
     /// Names as the log has them.
     logged: BTreeMap<NamePlace, Option<Ino>>,
     next: u32,
-}
-
-impl Changes for Live {
-    fn names_of(&self, ino: Ino) -> Vec<NamePlace> {
-        let of = |(_, inodes): &(&NamePlace, &BTreeSet<Ino>)| inodes.contains(&ino);
-        let names = self.changed.iter().filter(of);
-        names.map(|(place, _)| place.clone()).collect()
-    }
-
-    fn inodes_of(&self, place: &NamePlace) -> Vec<Ino> {
-        self.changed[place].iter().copied().collect()
-    }
 }
 
 fn place(name: u8) -> NamePlace {
@@ -187,7 +176,7 @@ impl Live {
         Live {
             now: base.clone(),
             base,
-            changed: BTreeMap::new(),
+            changes: EpochChanges::new(),
             known: BTreeSet::new(),
             logged: BTreeMap::new(),
             next: 100,
@@ -200,8 +189,7 @@ impl Live {
             Some(ino) => self.now.names.insert(place.clone(), ino),
             None => self.now.names.remove(&place),
         };
-        let stood_for = self.changed.entry(place).or_default();
-        stood_for.extend(old.into_iter().chain(ino));
+        self.changes.note_name(place, old, ino);
         if let Some(ino) = ino {
             *self.now.links.entry(ino).or_insert(0) += 1;
         }
@@ -240,7 +228,7 @@ impl Live {
     }
 
     fn closure(&mut self, ino: Ino) -> Closure {
-        let members = closure::close(self, [ino], []).unwrap();
+        let members = closure::close(&self.changes, [ino], []).unwrap();
         let is_alive = |ino: &&Ino| self.now.links.contains_key(ino);
         let inodes = members.inodes.iter().filter(is_alive).map(|ino| {
             let mut inode = Inode::zeroed();
@@ -264,9 +252,13 @@ impl Live {
             base: self.base.names.get(place).copied(),
             now: self.now.names.get(place).copied(),
         });
-        let names = names.collect();
-        self.changed
-            .retain(|place, _| !members.names.contains(place));
+        let names: Vec<NameState> = names.collect();
+        for ino in &members.inodes {
+            self.changes.set_names_in_log(*ino);
+        }
+        for (place, name) in members.names.iter().zip(&names) {
+            self.changes.set_name_in_log(place, name.now, Batch(1));
+        }
         Closure { names, inodes }
     }
 }

@@ -1,7 +1,7 @@
 //! The names and blocks of files that changed in one epoch, in shards by inode ([`Rank::LogChanges`], held for one
 //! access). The fsync log is made from them.
 //!
-//! What a crash leaves: nothing of these tables; what the log left is described in [`super`].
+//! What a crash leaves: nothing of these tables; what the log left is described in `fsync/log.rs`.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,10 +11,8 @@ use hashbrown::HashMap;
 use ondisk::Ino;
 use sync::{CachePadded, Mutex, Rank, Statistic};
 
-use super::budget::{Budget, Cost};
-use super::closure::{Changes, Members, NAMES_MAX, NamePlace};
-use super::item::Batch;
 use super::room::{Leaf, Placed};
+use super::{Batch, NAMES_MAX, NamePlace};
 
 const SHARDS: usize = 64;
 /// With more changed ranges than this a file is not logged: its fsync is a full commit.
@@ -106,17 +104,14 @@ pub(crate) struct EpochChanges {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     /// Number of changed names and inodes. [atomic: Relaxed, a statistic]
     noted: Statistic,
-    /// The cost of replaying the epoch's log.
-    budget: Budget,
 }
 
 impl EpochChanges {
-    pub(super) fn new() -> EpochChanges {
+    pub(crate) fn new() -> EpochChanges {
         let shard = || CachePadded::new(Mutex::new(Rank::LogChanges, Shard::default()));
         EpochChanges {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             noted: Statistic::new(0),
-            budget: Budget::new(),
         }
     }
 
@@ -133,18 +128,12 @@ impl EpochChanges {
         self.noted.get() >= NOTED_MAX
     }
 
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         for shard in &self.shards {
             *shard.lock() = Shard::default();
         }
         // No thread notes changes in a sealed epoch.
         self.noted.set(0);
-        self.budget.renew();
-    }
-
-    /// Adds the replay cost of further records; returns whether they may be logged.
-    pub(crate) fn spend(&self, more: Cost) -> bool {
-        self.budget.spend(more)
     }
 
     /// How many blocks of a file changed in the epoch, and its largest size before a truncation in the epoch.
@@ -158,7 +147,7 @@ impl EpochChanges {
     }
 
     /// Notes that a name stands for another inode, or none.
-    pub(super) fn note_name(&self, place: NamePlace, before: Option<Ino>, now: Option<Ino>) {
+    pub(crate) fn note_name(&self, place: NamePlace, before: Option<Ino>, now: Option<Ino>) {
         for ino in before.into_iter().chain(now) {
             let mut shard = self.shard(ino).lock();
             let inode = shard.inodes.entry(ino).or_default();
@@ -245,9 +234,9 @@ impl EpochChanges {
     }
 
     /// Whether `members` contains all names of a directory that must still be logged.
-    pub(crate) fn has_all_of(&self, directory: Ino, members: &Members) -> bool {
+    pub(crate) fn has_all_of(&self, directory: Ino, members: &BTreeSet<NamePlace>) -> bool {
         match self.unlogged_in(directory) {
-            UnloggedNames::Names(names) => names.iter().all(|name| members.names.contains(name)),
+            UnloggedNames::Names(names) => names.iter().all(|name| members.contains(name)),
             UnloggedNames::Nothing(_) => true,
             UnloggedNames::Unknown => false,
         }
@@ -303,10 +292,9 @@ impl EpochChanges {
         changed.is_in_log = true;
         changed.since_log = BlockRanges::default();
     }
-}
 
-impl Changes for EpochChanges {
-    fn names_of(&self, ino: Ino) -> Vec<NamePlace> {
+    /// The names that an inode had or has and that changed in this epoch since they were logged with it.
+    pub(crate) fn names_of(&self, ino: Ino) -> Vec<NamePlace> {
         let shard = self.shard(ino).lock();
         let changed = shard.inodes.get(&ino);
         changed.map_or(Vec::new(), |changed| {
@@ -314,7 +302,9 @@ impl Changes for EpochChanges {
         })
     }
 
-    fn inodes_of(&self, place: &NamePlace) -> Vec<Ino> {
+    /// Every inode that a changed name stood for since it was logged, or else in this epoch: before its first change
+    /// and now among them.
+    pub(crate) fn inodes_of(&self, place: &NamePlace) -> Vec<Ino> {
         let shard = self.shard(place.0).lock();
         let changed = shard.names.get(place);
         changed.map_or(Vec::new(), |name| name.inodes.iter().copied().collect())
@@ -354,29 +344,5 @@ mod tests {
         changes.set_name_in_log(&place(b"a"), Some(Ino(13)), Batch(2));
         let unlogged = changes.unlogged_in(DIRECTORY);
         assert!(matches!(unlogged, UnloggedNames::Nothing(Batch(2))));
-    }
-
-    #[test]
-    fn a_name_that_went_on_brings_only_what_stood_for_it_since_the_log_had_it() {
-        let changes = EpochChanges::new();
-        let (passing, mut before) = (place(b"passing"), None);
-        for number in 0..4_u8 {
-            let ino = Ino(100 + u32::from(number));
-            let own = place(&[b'0' + number]);
-            changes.note_name(passing.clone(), None, Some(ino));
-            let members = crate::fsync::log::close(&changes, [ino], []).unwrap();
-            let expected: BTreeSet<Ino> = before.into_iter().chain([ino]).collect();
-            assert_eq!(members.inodes, expected);
-            for ino in &members.inodes {
-                changes.set_names_in_log(*ino);
-            }
-            for name in &members.names {
-                let (_, now) = changes.name(name).unwrap();
-                changes.set_name_in_log(name, now, Batch(1 + u64::from(number)));
-            }
-            changes.note_name(passing.clone(), Some(ino), None);
-            changes.note_name(own, None, Some(ino));
-            before = Some(ino);
-        }
     }
 }
