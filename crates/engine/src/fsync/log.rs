@@ -41,4 +41,4 @@ pub(crate) use batches::{Closure, FsyncLog, InodeState, NameState};
 pub(crate) use budget::Cost;
 pub(crate) use closure::{Members, close};
 pub(crate) use item::Range;
-pub(crate) use running::{FastLog, JournalArea, RunningLog};
+pub(crate) use running::{FastLog, RunningLog};

@@ -34,7 +34,7 @@ use super::SyncScope;
 use super::log::{self, Closure, FsyncLog, InodeState, Members, NameState};
 use crate::core::Error;
 use crate::core::sb::needs_large_file;
-use crate::fsync::log::{Cost, FastLog, JournalArea, RunningLog};
+use crate::fsync::log::{Cost, FastLog, RunningLog};
 use crate::inode::{Batch, BlockRanges, EpochChanges, NamePlace, UnloggedNames};
 use crate::inode::{Exclusive, LiveInode, LoadedInode};
 use crate::map::Mappings;
@@ -79,7 +79,7 @@ pub(super) fn log(
         return Ok(true);
     }
     let sync = |log: &FsyncLog, batch| {
-        let synced = log.sync(batch, &JournalArea(journal), &fast.statistics);
+        let synced = fast.sync(log, batch, journal);
         // A device that failed aborted the journal; all else is left to a full commit.
         journal.check()?;
         fast.ended.add(synced.is_err().into());
@@ -156,7 +156,7 @@ pub(super) fn flush_data(mounted: &LiveFs) -> Result<(), Error> {
         .filter(|(_, log)| log.gathers());
     if let Some((fast, log)) = running {
         let batch = log.join();
-        let flushed = log.flush(batch, &JournalArea(journal), &fast.statistics);
+        let flushed = fast.flush(&log, batch, journal);
         // A log that was closed has flushed nothing for the caller.
         journal.check()?;
         if flushed.is_ok() {

@@ -35,6 +35,7 @@ use crate::core::variants::LogUpdate;
 mod lead;
 
 use lead::Leader;
+pub(crate) use lead::{LogLead, StepIo};
 
 /// Bytes of the tree's nodes: see the measurement in `results/fsync.md`.
 const NODE_BYTES: usize = 8192;
@@ -78,25 +79,6 @@ pub(crate) struct Closure {
     pub(crate) names: Vec<NameState>,
 }
 
-/// Where the log is written: the fast-commit area, on the journal's device.
-pub(crate) trait LogArea {
-    /// Writes whole blocks from this one of the area's on. Then flushes, so that these blocks are durable, and all data
-    /// that were written before the call.
-    ///
-    /// # Errors
-    /// Why they are not.
-    fn write(&self, first: u32, blocks: &[u8]) -> Result<(), String>;
-
-    /// Makes all data durable that were written before the call.
-    ///
-    /// # Errors
-    /// Why they are not.
-    fn flush_data(&self) -> Result<(), String>;
-
-    /// Blocks of the area that may be written.
-    fn blocks(&self) -> u32;
-}
-
 /// Why a batch is not logged: the transaction must be committed in full instead.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Unlogged {
@@ -133,6 +115,8 @@ pub(crate) struct LogStatistics {
 pub(crate) struct FsyncLog {
     tid: Tid,
     block_bytes: usize,
+    /// Blocks of the area that may be written.
+    area_blocks: u32,
     update: LogUpdate,
     tree: LogTree<Key, Item>,
     /// Shared by threads that add; exclusive for the thread that encodes. What it holds: the running batch. [log batch]
@@ -178,12 +162,18 @@ impl Default for Touched {
 impl FsyncLog {
     /// An empty log of a transaction.
     #[must_use]
-    pub(crate) fn new(tid: Tid, block_bytes: usize, update: LogUpdate) -> FsyncLog {
+    pub(crate) fn new(
+        tid: Tid,
+        block_bytes: usize,
+        area_blocks: u32,
+        update: LogUpdate,
+    ) -> FsyncLog {
         FsyncLog {
             tid,
             block_bytes,
+            area_blocks,
             update,
-            tree: LogTree::new(NODE_BYTES),
+            tree: LogTree::new(NODE_BYTES, Item::weight),
             running: RwLock::new(Rank::LogBatch, Batch(1)),
             shows_data: Guarded::new(false),
             members: Hint::new(0),

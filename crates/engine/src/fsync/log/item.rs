@@ -4,7 +4,6 @@
 
 use ondisk::{FsBlock, Ino, LBlock, extent};
 
-use crate::fsync::log::tree::LeafValue;
 use crate::inode::Batch;
 
 /// Where an item stands in the tree: an inode's items side by side, then the names in it if it is a directory.
@@ -90,8 +89,9 @@ pub(crate) struct NameItem {
 /// Ranges for which an item of them has room at first.
 pub(crate) const RANGES_ROOM: usize = 4;
 
-impl LeafValue for Item {
-    fn weight(&self) -> usize {
+impl Item {
+    /// Bytes that count towards the size of a node of the tree.
+    pub(crate) fn weight(&self) -> usize {
         size_of::<Item>()
             + match self {
                 Item::Record(logged) => logged.fields.len(),

@@ -10,11 +10,11 @@ use journal::{Epoch, Handle, Journal};
 use ondisk::Tid;
 use sync::{Arc, CachePadded, Counter, Hint, Lanes, Mutex, Rank, RwLock};
 
-use super::batches::{FsyncLog, LogArea, LogStatistics};
+use super::batches::{FsyncLog, LogLead, LogStatistics, StepIo, Unlogged};
 use super::budget::{Budget, Cost};
 use super::tree::TreeCounters;
 use crate::core::variants::{Chosen, LogUpdate, LogUse, Variants};
-use crate::inode::Changes;
+use crate::inode::{Batch, Changes};
 
 /// Starting a log needs a checkpoint, which costs two flushes. It pays off if a log serves at least `WORTHWHILE` fsyncs
 /// before a full commit ends it, on the average of `TRIED` logs. Fsyncs that were served together count once, because a
@@ -179,12 +179,43 @@ impl FastLog {
         }
         let mut running = self.running.write();
         if running.as_ref().is_none_or(|(of, _)| *of != epoch) {
-            let log = Arc::new(FsyncLog::new(tid, block_bytes, self.update.get()));
+            let log = Arc::new(FsyncLog::new(
+                tid,
+                block_bytes,
+                journal.fast_blocks(),
+                self.update.get(),
+            ));
             *running = Some((epoch, log));
         }
         drop(running);
         // The handle keeps it.
         self.running(epoch)
+    }
+
+    /// Returns when a batch of a log is on disk. With nothing held.
+    ///
+    /// # Errors
+    /// As [`FsyncLog::sync`].
+    pub(crate) fn sync(
+        &self,
+        log: &FsyncLog,
+        batch: Batch,
+        journal: &Journal,
+    ) -> Result<(), Unlogged> {
+        lead(log.sync(batch, &self.statistics)?, journal)
+    }
+
+    /// Returns when the data are durable that were written before a batch of a log was joined. With nothing held.
+    ///
+    /// # Errors
+    /// As [`FsyncLog::flush`].
+    pub(crate) fn flush(
+        &self,
+        log: &FsyncLog,
+        batch: Batch,
+        journal: &Journal,
+    ) -> Result<(), Unlogged> {
+        lead(log.flush(batch, &self.statistics)?, journal)
     }
 
     /// Ends the log of a sealed epoch, and forgets what changed in it; whether the area was written.
@@ -263,26 +294,23 @@ impl FastLog {
     }
 }
 
-/// The journal's area.
-pub(crate) struct JournalArea<'a>(pub(crate) &'a Journal);
-
-impl LogArea for JournalArea<'_> {
-    fn write(&self, first: u32, blocks: &[u8]) -> Result<(), String> {
-        let written = self.0.write_fast(first, blocks);
-        written.map_err(|error| error.to_string())
+/// Leads a log until what the caller waits for is done, if it is to lead: the steps write and flush by the journal.
+///
+/// # Errors
+/// When the transaction must be committed in full instead.
+fn lead(lead: Option<LogLead<'_>>, journal: &Journal) -> Result<(), Unlogged> {
+    let Some(mut lead) = lead else {
+        return Ok(());
+    };
+    while let Some(step) = lead.step()? {
+        let done = match step.io() {
+            StepIo::Flush if canary::makes(Canary::TailBeforeData) => Ok(()),
+            StepIo::Flush => journal.flush_before_fast(),
+            StepIo::Write { first, blocks } => journal.write_fast(*first, blocks),
+        };
+        lead.ended(step, done.map_err(|error| error.to_string()))?;
     }
-
-    fn flush_data(&self) -> Result<(), String> {
-        if canary::makes(Canary::TailBeforeData) {
-            return Ok(());
-        }
-        let flushed = self.0.flush_before_fast();
-        flushed.map_err(|error| error.to_string())
-    }
-
-    fn blocks(&self) -> u32 {
-        self.0.fast_blocks()
-    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -22,12 +22,6 @@ const LEVELS_MAX: u64 = 64;
 /// Children that an inner node must be able to have, whatever a node's size: two after a split, and one more.
 const CHILDREN_MIN: usize = 4;
 
-/// What a leaf holds.
-pub(crate) trait LeafValue {
-    /// Bytes that count towards a node's size.
-    fn weight(&self) -> usize;
-}
-
 /// How often what was done; see [`LogTree::counters`].
 #[derive(Debug, Default)]
 pub(crate) struct TreeCounters {
@@ -53,6 +47,8 @@ pub(crate) struct LogTree<K, V> {
     height: Hint<u64>,
     /// Bytes of a node. [const]
     node_bytes: usize,
+    /// Bytes of a value that count towards a node's size. [const]
+    weigh: fn(&V) -> usize,
     counters: TreeCounters,
 }
 
@@ -87,7 +83,7 @@ enum Inserted<V> {
     Again(u64, V),
 }
 
-impl<K: Ord + Copy, V: LeafValue> Node<K, V> {
+impl<K: Ord + Copy, V> Node<K, V> {
     fn new(level: u64, body: Body<K, V>) -> Node<K, V> {
         // Locks are waited for from the anchor down: higher nodes come first.
         let height = LEVELS_MAX.saturating_sub(level);
@@ -98,7 +94,7 @@ impl<K: Ord + Copy, V: LeafValue> Node<K, V> {
     }
 }
 
-impl<K: Ord + Copy, V: LeafValue> Body<K, V> {
+impl<K: Ord + Copy, V> Body<K, V> {
     /// The child that may hold `key`, and its place; `None` in a leaf.
     fn child(&self, key: &K) -> Option<(usize, &Arc<Node<K, V>>)> {
         let Body::Inner(children) = self else {
@@ -119,10 +115,10 @@ impl<K: Ord + Copy, V: LeafValue> Body<K, V> {
     }
 
     /// Whether the node lacks room for `weight` bytes more, or for one child more.
-    fn is_full(&self, weight: usize, node_bytes: usize) -> bool {
+    fn is_full(&self, weight: usize, node_bytes: usize, weigh: fn(&V) -> usize) -> bool {
         match self {
             // An item of its own alone fits any leaf.
-            Body::Leaf(items) => items.len() > 1 && weigh(items) + weight > node_bytes,
+            Body::Leaf(items) => items.len() > 1 && weigh_all(items, weigh) + weight > node_bytes,
             Body::Inner(children) => {
                 let most = node_bytes / (size_of::<K>() + size_of::<usize>());
                 children.len() >= most.max(CHILDREN_MIN)
@@ -131,13 +127,13 @@ impl<K: Ord + Copy, V: LeafValue> Body<K, V> {
     }
 
     /// Takes the upper half out, as a node of its own, with the least key that it may hold.
-    fn split(&mut self, level: u64) -> Option<(K, Arc<Node<K, V>>)> {
+    fn split(&mut self, level: u64, weigh: fn(&V) -> usize) -> Option<(K, Arc<Node<K, V>>)> {
         let (least, upper) = match self {
             Body::Leaf(items) => {
-                let half = weigh(items) / 2;
+                let half = weigh_all(items, weigh) / 2;
                 let mut sum = 0;
                 let mut at = items.partition_point(|(_, value)| {
-                    sum += value.weight() + size_of::<K>();
+                    sum += weigh(value) + size_of::<K>();
                     sum <= half
                 });
                 // Both halves get something.
@@ -154,13 +150,13 @@ impl<K: Ord + Copy, V: LeafValue> Body<K, V> {
     }
 }
 
-fn weigh<K, V: LeafValue>(items: &[(K, V)]) -> usize {
-    let of = |(_, value): &(K, V)| value.weight() + size_of::<K>();
+fn weigh_all<K, V>(items: &[(K, V)], weigh: fn(&V) -> usize) -> usize {
+    let of = |(_, value): &(K, V)| weigh(value) + size_of::<K>();
     items.iter().map(of).sum()
 }
 
 /// Goes down from a node locked for reading to the leaf that may hold `key`, which alone is locked for writing.
-fn descend<K: Ord + Copy, V: LeafValue, R>(
+fn descend<K: Ord + Copy, V, R>(
     above: RwLockReadGuard<'_, Body<K, V>>,
     key: &K,
     work: impl FnOnce(&mut Vec<(K, V)>) -> Option<R>,
@@ -181,7 +177,7 @@ fn descend<K: Ord + Copy, V: LeafValue, R>(
 
 /// Shows the leaf that may hold `key`, locked for reading, with the least key of the leaf behind it. `end`: the least
 /// key behind the node above.
-fn show<K: Ord + Copy, V: LeafValue, R>(
+fn show<K: Ord + Copy, V, R>(
     above: RwLockReadGuard<'_, Body<K, V>>,
     key: &K,
     end: Option<K>,
@@ -198,15 +194,16 @@ fn show<K: Ord + Copy, V: LeafValue, R>(
     }
 }
 
-impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
+impl<K: Ord + Copy + Default, V> LogTree<K, V> {
     /// An empty tree with nodes of about this size.
     #[must_use]
-    pub(crate) fn new(node_bytes: usize) -> LogTree<K, V> {
+    pub(crate) fn new(node_bytes: usize, weigh: fn(&V) -> usize) -> LogTree<K, V> {
         let root = Arc::new(Node::new(0, Body::Leaf(Vec::new())));
         LogTree {
             anchor: Node::new(LEVELS_MAX, Body::Inner(vec![(K::default(), root)])),
             height: Hint::new(0),
             node_bytes,
+            weigh,
             counters: TreeCounters::default(),
         }
     }
@@ -222,9 +219,12 @@ impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
         descend(self.anchor.body.read(), key, |items| {
             let place = items.binary_search_by_key(key, |(key, _)| *key).ok()?;
             let value = &mut items[place].1;
-            let before = value.weight();
+            let before = (self.weigh)(value);
             let result = change(value);
-            debug_assert!(value.weight() <= before, "an update makes nothing heavier");
+            debug_assert!(
+                (self.weigh)(value) <= before,
+                "an update makes nothing heavier"
+            );
             self.counters.updates.add(1);
             Some(result)
         })
@@ -293,7 +293,11 @@ impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
                 return self.insert_below(below, key, value, level, put);
             }
             let mut guard = child.body.write();
-            if guard.is_full(value.weight() + size_of::<K>(), self.node_bytes) {
+            if guard.is_full(
+                (self.weigh)(&value) + size_of::<K>(),
+                self.node_bytes,
+                self.weigh,
+            ) {
                 let Above::Exclusive(above_level, parent) = &mut above else {
                     return Inserted::Again(child.level + 1, value);
                 };
@@ -328,7 +332,7 @@ impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
         let Body::Inner(children) = parent else {
             return;
         };
-        let Some((least, upper)) = body.split(child.level) else {
+        let Some((least, upper)) = body.split(child.level, self.weigh) else {
             return;
         };
         splits.add(1);

@@ -8,12 +8,6 @@ use sync::thread::workers;
 
 use super::*;
 
-impl LeafValue for Vec<u8> {
-    fn weight(&self) -> usize {
-        self.len()
-    }
-}
-
 /// So small that a few items make several levels.
 const NODE: usize = 64;
 
@@ -31,7 +25,7 @@ proptest! {
     fn it_holds_what_a_map_holds(
         steps in prop::collection::vec((0_u8..4, 0_u64..200, 0_usize..24), 1..600)
     ) {
-        let (tree, mut map) = (LogTree::new(NODE), BTreeMap::new());
+        let (tree, mut map) = (LogTree::new(NODE, Vec::len), BTreeMap::new());
         for (what, key, len) in steps {
             let value = vec![len as u8; len];
             match what {
@@ -54,7 +48,7 @@ proptest! {
 
 #[test]
 fn an_update_never_locks_a_parent_for_writing_and_never_splits() {
-    let tree = LogTree::new(NODE);
+    let tree = LogTree::new(NODE, Vec::len);
     (0..500).for_each(|key| assert!(!tree.insert(key * 7 % 500, vec![0; 8], |_, _| ())));
     let counters = tree.counters();
     let before = (
@@ -82,7 +76,7 @@ fn an_update_never_locks_a_parent_for_writing_and_never_splits() {
 fn threads_that_insert_update_and_scan_at_once_lose_nothing() {
     for seed in 0..150 {
         let work = || {
-            let tree = LogTree::new(NODE);
+            let tree = LogTree::new(NODE, Vec::len);
             (0..12_u64).for_each(|key| {
                 tree.insert(key * 10, vec![0; 8], |_, _| ());
             });

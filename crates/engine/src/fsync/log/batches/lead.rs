@@ -7,6 +7,9 @@
 //! because of its data waits for the flush after the batch's end. Threads that the last flush released often come
 //! back at once: the leader waits a moment for them ([`company::patience`]).
 //!
+//! No I/O is done here: a leader asks for each step ([`LogLead::step`]) what it asks of the device ([`StepIo`]), does
+//! that, and reports how it ended ([`LogLead::ended`]).
+//!
 //! Locks: [`Rank::LogLeader`] for a look, never across I/O; the running batch alone while it is encoded.
 //!
 //! What a crash leaves: as the module above says.
@@ -15,11 +18,10 @@
 
 use std::collections::BTreeSet;
 
-use sync::clock::{self, Duration};
+use sync::clock::{self, Duration, Instant};
 use sync::company::{self, Doubt};
-use sync::{MutexGuard, thread};
 
-use super::{FsyncLog, LogArea, LogStatistics, Unlogged, gather};
+use super::{FsyncLog, LogStatistics, Unlogged, gather};
 use crate::fsync::log::area::Packer;
 use crate::fsync::log::records::BatchRecords;
 use crate::inode::Batch;
@@ -35,22 +37,46 @@ struct Encoded {
     shows_data: bool,
 }
 
-/// What a step did.
-struct Stepped {
-    /// Blocks of the area that it wrote.
-    blocks: u32,
-    ready: Option<Encoded>,
-    expected: u64,
-    /// Some members of a batch need wait no longer.
-    lets_go: bool,
+/// What a step asks of the device that has the area.
+pub(crate) enum StepIo {
+    /// Make all data durable that were written before.
+    Flush,
+    /// Write whole blocks from this one of the area's on; then make them durable, with all data that were written
+    /// before.
+    Write {
+        /// The area's block.
+        first: u32,
+        /// The blocks.
+        blocks: Vec<u8>,
+    },
 }
 
-/// What a log has done when it ends.
+/// A step that was planned: what is asked of the device, and what is so once that is done.
+pub(crate) struct LogStep {
+    io: StepIo,
+    began: Instant,
+    /// Blocks of the area that it writes.
+    blocks: u32,
+    /// Its closures, and the threads that joined without one.
+    served: u64,
+    ready: Option<Encoded>,
+    synced: Option<Batch>,
+    flushed: Option<Batch>,
+}
+
+impl LogStep {
+    /// What it asks of the device.
+    pub(crate) fn io(&self) -> &StepIo {
+        &self.io
+    }
+}
+
+/// What there was of a log that ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ended {
     /// The area was written: its first block is to be wiped once the full commit is durable.
     pub(crate) is_touched: bool,
-    /// Flushes that served members of a batch; each counts once, however many members it served.
+    /// Flushes that let members of a batch go, however many they were.
     pub(crate) syncs: u64,
 }
 
@@ -62,7 +88,7 @@ pub(super) struct Leader {
     used: u32,
     /// A batch that ended and whose data are durable, to be written next.
     ready: Option<Encoded>,
-    /// Members that the running batch will have when all threads that the last flush served are back.
+    /// Members that the running batch will have when all are back whom the last flush let go.
     expected: u64,
     /// How long the last step took.
     took: Duration,
@@ -71,20 +97,6 @@ pub(super) struct Leader {
     /// Flushes that let members of a batch go.
     syncs: u64,
     doubt: Doubt,
-}
-
-/// While a leader works: if it panics, the log is given up, and the threads that wait for it go on.
-struct AtWork<'a>(&'a FsyncLog);
-
-impl Drop for AtWork<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            let mut leader = self.0.leader.lock();
-            leader.is_leading = false;
-            leader.is_closed = true;
-            self.0.changed.notify_all();
-        }
-    }
 }
 
 /// What a caller waits for.
@@ -96,120 +108,191 @@ enum Until {
     Flushed(Batch),
 }
 
-impl FsyncLog {
-    /// Returns when a batch is on disk: at once and without a lock if it is. Callers share: one leads, the rest wait.
-    /// With nothing held.
+/// The leader of a log, until what it waits for is done. If it is dropped before (it panicked), the log is given up,
+/// and the threads that wait for it go on.
+#[must_use = "dropped, it gives the log up"]
+pub(crate) struct LogLead<'a> {
+    log: &'a FsyncLog,
+    until: Until,
+    statistics: &'a LogStatistics,
+    is_leading: bool,
+    /// Whether a member came while the leader waited before the step, if it waited.
+    came: Option<bool>,
+}
+
+impl Drop for LogLead<'_> {
+    fn drop(&mut self) {
+        if self.is_leading {
+            let mut leader = self.log.leader.lock();
+            leader.is_leading = false;
+            leader.is_closed = true;
+            self.log.changed.notify_all();
+        }
+    }
+}
+
+impl LogLead<'_> {
+    /// Plans the next step, after a moment for members that are expected; `None` once what the caller waits for is
+    /// done. The caller does what the step asks, then calls [`LogLead::ended`]. With nothing held.
     ///
     /// # Errors
     /// When the transaction must be committed in full instead.
-    pub(crate) fn sync(
-        &self,
-        batch: Batch,
-        area: &dyn LogArea,
-        statistics: &LogStatistics,
+    pub(crate) fn step(&mut self) -> Result<Option<LogStep>, Unlogged> {
+        if !self.is_leading {
+            return Ok(None);
+        }
+        let log = self.log;
+        let mut leader = log.leader.lock();
+        let (used, ready) = (leader.used, leader.ready.take());
+        let expected = leader.expected;
+        // A leader that is alone needs no doubt.
+        let is_expecting = log.is_expecting(expected);
+        let patience =
+            company::patience(leader.took).filter(|_| is_expecting && leader.doubt.waits());
+        drop(leader);
+        self.came = patience.map(|patience| log.wait_for_members(expected, patience));
+        let began = clock::now();
+        match log.plan(used, ready, began, self.statistics) {
+            Ok(step) => Ok(Some(step)),
+            Err(error) => self.go_on(began, Err(error)).map(|()| None),
+        }
+    }
+
+    /// Ends a step: what it asked of the device was done, or why it was not.
+    ///
+    /// # Errors
+    /// As [`LogLead::step`].
+    pub(crate) fn ended(
+        &mut self,
+        step: LogStep,
+        done: Result<(), String>,
     ) -> Result<(), Unlogged> {
+        let began = step.began;
+        let stepped = match done {
+            Ok(()) => Ok(step),
+            Err(why) => Err(Unlogged::Failed(why)),
+        };
+        self.go_on(began, stepped)
+    }
+
+    /// Takes a step in, or gives the log up; then the threads go on that it served, and if the leader is one of them,
+    /// another leads.
+    fn go_on(
+        &mut self,
+        began: Instant,
+        stepped: Result<LogStep, Unlogged>,
+    ) -> Result<(), Unlogged> {
+        let log = self.log;
+        // Before the leader's lock: a thread that finds its batch done takes none.
+        let expected = match &stepped {
+            Ok(step) => log.set_done(step),
+            Err(_) => 0,
+        };
+        let took = clock::now() - began;
+        let mut leader = log.leader.lock();
+        if let Some(came) = self.came.take() {
+            leader.doubt.came(came);
+        }
+        leader.took = took;
+        // A log that was given up takes nobody.
+        let is_slow = stepped.is_ok() && company::patience(took).is_some();
+        log.is_slow.set(is_slow);
+        let stepped = match stepped {
+            Ok(step) => {
+                leader.is_touched |= step.blocks > 0;
+                leader.used += step.blocks;
+                leader.ready = step.ready;
+                leader.expected = expected;
+                leader.syncs += u64::from(step.synced.is_some());
+                Ok(())
+            }
+            Err(error) => {
+                leader.is_touched |= matches!(error, Unlogged::Failed(_));
+                leader.is_closed = true;
+                Err(error)
+            }
+        };
+        let is_done = log.is_done(self.until);
+        self.is_leading = stepped.is_ok() && !is_done;
+        leader.is_leading = self.is_leading;
+        if stepped.is_ok() && is_done {
+            self.until.count(self.statistics);
+        }
+        // The threads whose batch was written may go, and if the leader's was, one of the others leads.
+        log.changed.notify_all();
+        stepped
+    }
+}
+
+impl Until {
+    /// Counts a caller for which it is done.
+    fn count(self, statistics: &LogStatistics) {
+        if let Until::Flushed(_) = self {
+            statistics.joined.add(1);
+        }
+    }
+}
+
+impl FsyncLog {
+    /// Returns when a batch is on disk: at once and without a lock if it is. Callers share: one leads, which is the
+    /// caller if this returns a [`LogLead`], and the rest wait. With nothing held.
+    ///
+    /// # Errors
+    /// When the transaction must be committed in full instead.
+    pub(crate) fn sync<'a>(
+        &'a self,
+        batch: Batch,
+        statistics: &'a LogStatistics,
+    ) -> Result<Option<LogLead<'a>>, Unlogged> {
         if self.is_done(Until::Synced(batch)) {
             statistics.already_logged.add(1);
-            return Ok(());
+            return Ok(None);
         }
-        self.share(Until::Synced(batch), area, statistics)
+        self.share(Until::Synced(batch), statistics)
     }
 
     /// Returns when the data are durable that were written before the batch was joined ([`FsyncLog::join`]). As
     /// [`FsyncLog::sync`] otherwise.
     ///
     /// # Errors
-    /// If that is not known, because the log was closed or given up: the caller flushes by itself.
-    pub(crate) fn flush(
-        &self,
+    /// When that is not known, for the log was closed or given up: the caller flushes by itself.
+    pub(crate) fn flush<'a>(
+        &'a self,
         batch: Batch,
-        area: &dyn LogArea,
-        statistics: &LogStatistics,
-    ) -> Result<(), Unlogged> {
-        self.share(Until::Flushed(batch), area, statistics)?;
-        statistics.joined.add(1);
-        Ok(())
+        statistics: &'a LogStatistics,
+    ) -> Result<Option<LogLead<'a>>, Unlogged> {
+        self.share(Until::Flushed(batch), statistics)
     }
 
-    fn share(
-        &self,
+    fn share<'a>(
+        &'a self,
         until: Until,
-        area: &dyn LogArea,
-        statistics: &LogStatistics,
-    ) -> Result<(), Unlogged> {
+        statistics: &'a LogStatistics,
+    ) -> Result<Option<LogLead<'a>>, Unlogged> {
         let mut leader = self.leader.lock();
         while leader.is_leading {
             self.changed.wait(&mut leader);
             if self.is_done(until) {
                 statistics.followers.add(1);
-                return Ok(());
+                until.count(statistics);
+                return Ok(None);
             }
         }
         if self.is_done(until) {
-            return Ok(());
+            until.count(statistics);
+            return Ok(None);
         }
         if leader.is_closed {
             return Err(Unlogged::Closed);
         }
         leader.is_leading = true;
-        loop {
-            let (again, stepped) = self.lead_step(leader, area, statistics);
-            leader = again;
-            let is_done = self.is_done(until);
-            leader.is_leading = stepped.is_ok() && !is_done;
-            leader.is_closed |= stepped.is_err();
-            // Whose batch was written may go, and if the leader's was, one of the others leads.
-            self.changed.notify_all();
-            stepped?;
-            if is_done {
-                return Ok(());
-            }
-        }
-    }
-
-    /// A step, without the leader's lock meanwhile.
-    fn lead_step<'a>(
-        &'a self,
-        mut leader: MutexGuard<'a, Leader>,
-        area: &dyn LogArea,
-        statistics: &LogStatistics,
-    ) -> (MutexGuard<'a, Leader>, Result<(), Unlogged>) {
-        let (used, ready) = (leader.used, leader.ready.take());
-        let expected = leader.expected;
-        // A leader that is alone needs no doubt.
-        let is_expecting = self.is_expecting(expected);
-        let patience =
-            company::patience(leader.took).filter(|_| is_expecting && leader.doubt.waits());
-        drop(leader);
-        let at_work = AtWork(self);
-        let came = patience.map(|patience| self.wait_for_members(expected, patience));
-        let begin = clock::now();
-        let stepped = self.step(used, ready, area, statistics);
-        let took = clock::now() - begin;
-        drop(at_work);
-        leader = self.leader.lock();
-        if let Some(came) = came {
-            leader.doubt.came(came);
-        }
-        leader.took = took;
-        // A log that was given up accepts no thread.
-        let is_slow = stepped.is_ok() && company::patience(took).is_some();
-        self.is_slow.set(is_slow);
-        let stepped = match stepped {
-            Ok(stepped) => {
-                leader.is_touched |= stepped.blocks > 0;
-                leader.used += stepped.blocks;
-                leader.ready = stepped.ready;
-                leader.expected = stepped.expected;
-                leader.syncs += u64::from(stepped.lets_go);
-                Ok(())
-            }
-            Err(error) => {
-                leader.is_touched |= matches!(error, Unlogged::Failed(_));
-                Err(error)
-            }
-        };
-        (leader, stepped)
+        Ok(Some(LogLead {
+            log: self,
+            until,
+            statistics,
+            is_leading: true,
+            came: None,
+        }))
     }
 
     fn is_done(&self, until: Until) -> bool {
@@ -225,7 +308,7 @@ impl FsyncLog {
         self.members.get() < expected
     }
 
-    /// Gives the expected members a moment to come; returns whether any did. With nothing held.
+    /// Gives those who are expected a moment to come; whether anybody did. With nothing held.
     fn wait_for_members(&self, expected: u64, patience: Duration) -> bool {
         let begin = clock::now();
         let mut gathering = self.gathering.lock();
@@ -243,21 +326,21 @@ impl FsyncLog {
         self.members.get() > there
     }
 
-    /// One flush, by the only leader, behind `used` blocks of the area: writes the batch that is ready, and the running
-    /// one if it may.
-    fn step(
+    /// A step of one flush, by the only leader, behind `used` blocks of the area: it writes the batch that is ready,
+    /// and the running one if it may.
+    fn plan(
         &self,
         used: u32,
         ready: Option<Encoded>,
-        area: &dyn LogArea,
+        began: Instant,
         statistics: &LogStatistics,
-    ) -> Result<Stepped, Unlogged> {
+    ) -> Result<LogStep, Unlogged> {
         // What begins the area; and a leader whose batch is ready may be alone.
         let (ended, joined) = self.end_batch(used == 0 && ready.is_none(), ready.is_some())?;
         let blocks_of = |encoded: &Encoded| encoded.bytes.len() / self.block_bytes;
         let needed: usize = ready.iter().chain(&ended).map(blocks_of).sum();
         // The area has at most as many blocks as the journal.
-        if u32::try_from(needed).unwrap_or(u32::MAX) > area.blocks().saturating_sub(used) {
+        if u32::try_from(needed).unwrap_or(u32::MAX) > self.area_blocks.saturating_sub(used) {
             return Err(Unlogged::Full);
         }
         let flushed = ended.as_ref().map(|encoded| encoded.batch);
@@ -282,28 +365,38 @@ impl FsyncLog {
                 false => bytes.extend_from_slice(&encoded.bytes),
             }
         }
-        let done = match bytes.is_empty() {
-            true => area.flush_data(),
-            false => area.write(used, &bytes),
+        let io = match bytes.is_empty() {
+            true => StepIo::Flush,
+            false => StepIo::Write {
+                first: used,
+                blocks: bytes,
+            },
         };
-        done.map_err(Unlogged::Failed)?;
-        let expected = match synced {
+        Ok(LogStep {
+            io,
+            began,
+            blocks: counted,
+            served: closures + joined,
+            ready: later,
+            synced,
+            flushed,
+        })
+    }
+
+    /// What a step asked was done; how many members the running batch will have when all are back that it served.
+    fn set_done(&self, step: &LogStep) -> u64 {
+        let expected = match step.synced {
             // No thread that this flush releases is among the members yet.
-            Some(_) => closures + joined + self.members.get(),
+            Some(_) => step.served + self.members.get(),
             // Others wait for what is ready.
             None => 0,
         };
-        for (done, batch) in [(&self.synced, synced), (&self.flushed, flushed)] {
+        for (done, batch) in [(&self.synced, step.synced), (&self.flushed, step.flushed)] {
             if let Some(batch) = batch {
                 done.set(batch.0);
             }
         }
-        Ok(Stepped {
-            blocks: counted,
-            ready: later,
-            expected,
-            lets_go: synced.is_some(),
-        })
+        expected
     }
 
     /// Ends the running batch and encodes it; with `may_be_none` not if nobody takes part in it. And how many joined it

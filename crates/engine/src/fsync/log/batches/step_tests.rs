@@ -10,6 +10,7 @@ use sync::thread::workers;
 
 use std::collections::BTreeSet;
 
+use super::tests::{FakeDevice, lead, sync};
 use super::*;
 
 const BLOCK: usize = 4096;
@@ -40,20 +41,9 @@ impl<'a> Disk<'a> {
     fn write_data(&self, ino: Ino, size: u64) {
         self.contents.lock().data.insert((ino, size));
     }
-
-    fn flush(&self) {
-        let mut contents = self.contents.lock();
-        contents.flushes += 1;
-        let number = contents.flushes;
-        // What is written while a flush is under way may be lost.
-        let before = contents.data.clone();
-        drop(contents);
-        (self.meanwhile)(number);
-        self.contents.lock().durable.extend(before);
-    }
 }
 
-impl LogArea for Disk<'_> {
+impl FakeDevice for Disk<'_> {
     fn write(&self, _: u32, blocks: &[u8]) -> Result<(), String> {
         let mut contents = self.contents.lock();
         for record in blocks.chunks(BLOCK).flat_map(|block| records(block, 256)) {
@@ -64,17 +54,19 @@ impl LogArea for Disk<'_> {
             }
         }
         drop(contents);
-        self.flush();
-        Ok(())
+        self.flush()
     }
 
-    fn flush_data(&self) -> Result<(), String> {
-        self.flush();
+    fn flush(&self) -> Result<(), String> {
+        let mut contents = self.contents.lock();
+        contents.flushes += 1;
+        let number = contents.flushes;
+        // What is written while a flush is under way may be lost.
+        let before = contents.data.clone();
+        drop(contents);
+        (self.meanwhile)(number);
+        self.contents.lock().durable.extend(before);
         Ok(())
-    }
-
-    fn blocks(&self) -> u32 {
-        256
     }
 }
 
@@ -103,7 +95,7 @@ fn closure(ino: u32, size: u64, grows: bool) -> Closure {
 }
 
 fn log() -> FsyncLog {
-    FsyncLog::new(Tid(7), BLOCK, LogUpdate::InPlace)
+    FsyncLog::new(Tid(7), BLOCK, 256, LogUpdate::InPlace)
 }
 
 /// Two files grow, and one is logged; the other's closure comes while the first one's data are flushed.
@@ -119,7 +111,7 @@ fn with_one_late(then: impl Fn(&FsyncLog, &Disk<'_>, &LogStatistics, Batch)) {
     disk.write_data(Ino(12), 1);
     disk.write_data(Ino(13), 1);
     let first = log.add(&closure(12, 1, true), &statistics).unwrap();
-    log.sync(first, &disk, &statistics).unwrap();
+    sync(&log, first, &disk, &statistics).unwrap();
     let late = late.lock().take().unwrap();
     then(&log, &disk, &statistics, late);
 }
@@ -129,12 +121,12 @@ fn a_flush_makes_one_batch_durable_and_the_data_of_the_next() {
     with_one_late(|log, disk, statistics, late| {
         assert_eq!(disk.contents.lock().flushes, 2);
         // Its data went with the first one's block.
-        log.sync(late, disk, statistics).unwrap();
+        sync(log, late, disk, statistics).unwrap();
         assert_eq!(disk.contents.lock().flushes, 3);
         assert_eq!(statistics.log_commits.sum(), 2);
         // Nothing is new about an overwritten file's blocks.
         let over = log.add(&closure(12, 1, false), statistics).unwrap();
-        log.sync(over, disk, statistics).unwrap();
+        sync(log, over, disk, statistics).unwrap();
         assert_eq!(disk.contents.lock().flushes, 4);
     });
 }
@@ -143,7 +135,7 @@ fn a_flush_makes_one_batch_durable_and_the_data_of_the_next() {
 fn what_is_ready_when_the_log_is_closed_was_promised_to_nobody() {
     with_one_late(|log, disk, statistics, late| {
         assert!(log.close().is_touched);
-        assert_eq!(log.sync(late, disk, statistics), Err(Unlogged::Closed));
+        assert_eq!(sync(log, late, disk, statistics), Err(Unlogged::Closed));
         assert_eq!(disk.contents.lock().shown, [(Ino(12), 1)].into());
     });
 }
@@ -163,7 +155,7 @@ fn threads_that_write_and_fsync_never_show_data_that_may_be_lost() {
                     let grows = step == 1 || step % 2 == 0;
                     let state = closure(ino.0, size, grows);
                     let batch = log.add(&state, &statistics).unwrap();
-                    log.sync(batch, &disk, &statistics).unwrap();
+                    sync(&log, batch, &disk, &statistics).unwrap();
                     let contents = disk.contents.lock();
                     assert!(contents.shown.contains(&(ino, size)));
                     assert!(contents.durable.contains(&(ino, size)));
@@ -188,10 +180,20 @@ fn threads_that_write_and_fsync_never_show_data_that_may_be_lost() {
     }
 }
 
+/// Returns when the data are durable that were written before a batch was joined.
+fn flush_batch(
+    log: &FsyncLog,
+    batch: Batch,
+    disk: &Disk<'_>,
+    statistics: &LogStatistics,
+) -> Result<(), Unlogged> {
+    lead(log.flush(batch, statistics)?, disk)
+}
+
 /// Makes data durable that were written over others.
 fn flush(log: &FsyncLog, disk: &Disk<'_>, statistics: &LogStatistics) {
     let batch = log.join();
-    log.flush(batch, disk, statistics).unwrap();
+    flush_batch(log, batch, disk, statistics).unwrap();
 }
 
 #[test]
@@ -209,14 +211,14 @@ fn who_joins_is_served_by_the_next_flush_whatever_the_batch_shows() {
     flush(&log, &disk, &statistics);
     assert_eq!(disk.contents.lock().flushes, 2);
     assert!(disk.contents.lock().durable.contains(&(Ino(13), 1)));
-    log.sync(over, &disk, &statistics).unwrap();
+    sync(&log, over, &disk, &statistics).unwrap();
     assert_eq!(disk.contents.lock().flushes, 2, "it is logged by now");
     // With one that grew: the flush of its data, not that of its block.
     disk.write_data(Ino(14), 1);
     let grown = log.add(&closure(14, 1, true), &statistics).unwrap();
     flush(&log, &disk, &statistics);
     assert_eq!(disk.contents.lock().flushes, 3);
-    log.sync(grown, &disk, &statistics).unwrap();
+    sync(&log, grown, &disk, &statistics).unwrap();
     assert_eq!(disk.contents.lock().flushes, 4);
     assert_eq!(
         (statistics.log_commits.sum(), statistics.joined.sum()),
@@ -226,7 +228,10 @@ fn who_joins_is_served_by_the_next_flush_whatever_the_batch_shows() {
     // The one alone, the overwritten with its company, and the one that grew.
     assert_eq!((ended.is_touched, ended.syncs), (true, 3));
     let late = log.join();
-    assert_eq!(log.flush(late, &disk, &statistics), Err(Unlogged::Closed));
+    assert_eq!(
+        flush_batch(&log, late, &disk, &statistics),
+        Err(Unlogged::Closed)
+    );
 }
 
 #[test]
@@ -257,7 +262,7 @@ fn with_two_expected(
         disk.contents.lock().durable = [(Ino(12), 1), (Ino(13), 1)].into();
         log.add(&closure(12, 1, false), &statistics).unwrap();
         let batch = log.add(&closure(13, 1, false), &statistics).unwrap();
-        log.sync(batch, &disk, &statistics).unwrap();
+        sync(&log, batch, &disk, &statistics).unwrap();
         assert_eq!(disk.contents.lock().flushes, 1);
         then(&log, &disk, &statistics);
     };
@@ -272,7 +277,7 @@ fn with_two_expected(
 fn overwrite(ino: u32, log: &FsyncLog, disk: &Disk<'_>, statistics: &LogStatistics) -> Duration {
     let begin = clock::now();
     let batch = log.add(&closure(ino, 1, false), statistics).unwrap();
-    log.sync(batch, disk, statistics).unwrap();
+    sync(log, batch, disk, statistics).unwrap();
     clock::now() - begin
 }
 
@@ -365,7 +370,7 @@ fn who_joined_under_a_leader_that_panics_does_not_wait_for_ever() {
             workers(2, |thread| {
                 sync::thread::sleep(FLUSH / 2 * thread as u32);
                 let batch = log.join();
-                let flush = || log.flush(batch, &disk, &statistics);
+                let flush = || flush_batch(&log, batch, &disk, &statistics);
                 let flushed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(flush));
                 let panicked = flushed.is_err();
                 assert!(panicked == (thread == 0) && (panicked || flushed.unwrap().is_err()));
@@ -387,6 +392,9 @@ fn who_is_turned_away_did_not_join() {
     let disk = Disk::new(&|_| ());
     log.close();
     let late = log.join();
-    assert_eq!(log.flush(late, &disk, &statistics), Err(Unlogged::Closed));
+    assert_eq!(
+        flush_batch(&log, late, &disk, &statistics),
+        Err(Unlogged::Closed)
+    );
     assert_eq!(statistics.joined.sum(), 0);
 }

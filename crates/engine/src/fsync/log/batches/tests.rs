@@ -15,17 +15,46 @@ use crate::inode::{EpochChanges, NamePlace};
 
 const BLOCK: usize = 4096;
 
+/// Where a test's log is written, and what its data are written to.
+pub(super) trait FakeDevice {
+    fn write(&self, first: u32, blocks: &[u8]) -> Result<(), String>;
+    fn flush(&self) -> Result<(), String>;
+}
+
+/// Leads on a fake device, if the caller is to lead.
+pub(super) fn lead(lead: Option<LogLead<'_>>, device: &dyn FakeDevice) -> Result<(), Unlogged> {
+    let Some(mut lead) = lead else {
+        return Ok(());
+    };
+    while let Some(step) = lead.step()? {
+        let done = match step.io() {
+            StepIo::Flush => device.flush(),
+            StepIo::Write { first, blocks } => device.write(*first, blocks),
+        };
+        lead.ended(step, done)?;
+    }
+    Ok(())
+}
+
+/// Returns when a batch is on the fake device.
+pub(super) fn sync(
+    log: &FsyncLog,
+    batch: Batch,
+    device: &dyn FakeDevice,
+    statistics: &LogStatistics,
+) -> Result<(), Unlogged> {
+    lead(log.sync(batch, statistics)?, device)
+}
+
 /// An area in memory.
 struct Memory {
     blocks: Mutex<Vec<u8>>,
-    len: u32,
 }
 
 impl Memory {
-    fn new(len: u32) -> Memory {
+    fn new() -> Memory {
         Memory {
             blocks: Mutex::new(Rank::Leaf, Vec::new()),
-            len,
         }
     }
 
@@ -41,7 +70,7 @@ impl Memory {
     }
 }
 
-impl LogArea for Memory {
+impl FakeDevice for Memory {
     fn write(&self, first: u32, blocks: &[u8]) -> Result<(), String> {
         let mut bytes = self.blocks.lock();
         assert_eq!(bytes.len(), first as usize * BLOCK);
@@ -49,12 +78,8 @@ impl LogArea for Memory {
         Ok(())
     }
 
-    fn flush_data(&self) -> Result<(), String> {
+    fn flush(&self) -> Result<(), String> {
         Ok(())
-    }
-
-    fn blocks(&self) -> u32 {
-        self.len
     }
 }
 
@@ -273,7 +298,7 @@ fn fsync(live: &mut Live, log: &FsyncLog, area: &Memory, name: u8) {
         live.logged.insert(place, named.now);
     }
     let batch = log.add(&closure, &statistics).unwrap();
-    log.sync(batch, area, &statistics).unwrap();
+    sync(log, batch, area, &statistics).unwrap();
     assert_eq!(statistics.surprises.sum(), 0);
     let bytes = area.bytes();
     for by in [By::Linux, By::E2fsck] {
@@ -309,8 +334,8 @@ fn last_commit(bytes: &[u8]) -> &[u8] {
     &bytes[start..]
 }
 
-fn log(update: LogUpdate) -> FsyncLog {
-    FsyncLog::new(Tid(7), BLOCK, update)
+fn log(update: LogUpdate, area_blocks: u32) -> FsyncLog {
+    FsyncLog::new(Tid(7), BLOCK, area_blocks, update)
 }
 
 /// What happens, and the changes.
@@ -350,7 +375,7 @@ fn each_trouble_case_is_replayed_right_by_linux_and_by_e2fsck() {
     ];
     for (_, change) in cases {
         for update in [LogUpdate::InPlace, LogUpdate::Insert] {
-            let (mut live, log, area) = (Live::new(2), log(update), Memory::new(64));
+            let (mut live, log, area) = (Live::new(2), log(update, 64), Memory::new());
             change(&mut live);
             fsync(&mut live, &log, &area, 0);
             // And again, after the same once more.
@@ -366,7 +391,7 @@ proptest! {
     fn whatever_changes_each_replay_shows_what_was_fsynced(
         steps in prop::collection::vec((0_u8..6, 0_u8..5, 0_u8..5), 1..40)
     ) {
-        let (mut live, log, area) = (Live::new(3), log(LogUpdate::InPlace), Memory::new(256));
+        let (mut live, log, area) = (Live::new(3), log(LogUpdate::InPlace, 256), Memory::new());
         for (what, one, two) in steps {
             match what {
                 0 => live.create(one),
@@ -404,8 +429,8 @@ fn state(ino: u32, step: u32, is_known: bool) -> InodeState {
 #[test]
 fn after_the_first_fsync_nothing_locks_a_parent_and_most_log_commits_are_one_block() {
     let (log, area, statistics) = (
-        log(LogUpdate::InPlace),
-        Memory::new(4096),
+        log(LogUpdate::InPlace, 4096),
+        Memory::new(),
         LogStatistics::default(),
     );
     let fsync = |ino, step, is_known| {
@@ -414,7 +439,7 @@ fn after_the_first_fsync_nothing_locks_a_parent_and_most_log_commits_are_one_blo
             names: Vec::new(),
         };
         let batch = log.add(&closure, &statistics).unwrap();
-        log.sync(batch, &area, &statistics).unwrap();
+        sync(&log, batch, &area, &statistics).unwrap();
     };
     (12..1012).for_each(|ino| fsync(ino, 0, false));
     let locked = log.counters().parent_write_locks.sum();
@@ -439,8 +464,8 @@ fn after_the_first_fsync_nothing_locks_a_parent_and_most_log_commits_are_one_blo
 #[test]
 fn a_full_area_and_a_closed_log_ask_for_a_full_commit() {
     let (log, area, statistics) = (
-        log(LogUpdate::InPlace),
-        Memory::new(2),
+        log(LogUpdate::InPlace, 2),
+        Memory::new(),
         LogStatistics::default(),
     );
     let add = |step| {
@@ -451,48 +476,47 @@ fn a_full_area_and_a_closed_log_ask_for_a_full_commit() {
         log.add(&closure, &statistics)
     };
     let first = add(0).unwrap();
-    log.sync(first, &area, &statistics).unwrap();
-    log.sync(first, &area, &statistics).unwrap();
+    sync(&log, first, &area, &statistics).unwrap();
+    sync(&log, first, &area, &statistics).unwrap();
     assert_eq!(statistics.already_logged.sum(), 1);
     let second = add(1).unwrap();
-    log.sync(second, &area, &statistics).unwrap();
+    sync(&log, second, &area, &statistics).unwrap();
     let third = add(2).unwrap();
-    assert_eq!(log.sync(third, &area, &statistics), Err(Unlogged::Full));
+    assert_eq!(sync(&log, third, &area, &statistics), Err(Unlogged::Full));
     let fourth = add(3).unwrap();
-    assert_eq!(log.sync(fourth, &area, &statistics), Err(Unlogged::Closed));
+    assert_eq!(
+        sync(&log, fourth, &area, &statistics),
+        Err(Unlogged::Closed)
+    );
     assert!(log.close().is_touched);
     // What was promised stays promised.
-    log.sync(second, &area, &statistics).unwrap();
+    sync(&log, second, &area, &statistics).unwrap();
     assert_eq!(area.bytes().len(), 2 * BLOCK);
 }
 
 /// An area that can't be written, though something may be there.
 struct Broken;
 
-impl LogArea for Broken {
+impl FakeDevice for Broken {
     fn write(&self, _: u32, _: &[u8]) -> Result<(), String> {
         Err("broken".into())
     }
 
-    fn flush_data(&self) -> Result<(), String> {
+    fn flush(&self) -> Result<(), String> {
         Err("broken".into())
-    }
-
-    fn blocks(&self) -> u32 {
-        8
     }
 }
 
 #[test]
 fn an_area_that_was_written_in_vain_is_wiped_all_the_same() {
-    let (log, statistics) = (log(LogUpdate::InPlace), LogStatistics::default());
+    let (log, statistics) = (log(LogUpdate::InPlace, 8), LogStatistics::default());
     let closure = Closure {
         inodes: vec![state(12, 0, false)],
         names: Vec::new(),
     };
     let batch = log.add(&closure, &statistics).unwrap();
     let failed = Err(Unlogged::Failed("broken".into()));
-    assert_eq!(log.sync(batch, &Broken, &statistics), failed);
+    assert_eq!(sync(&log, batch, &Broken, &statistics), failed);
     assert!(log.close().is_touched);
 }
 
@@ -500,7 +524,7 @@ fn an_area_that_was_written_in_vain_is_wiped_all_the_same() {
 fn threads_that_fsync_at_once_find_their_closures_whole_in_the_area() {
     for seed in 0..150 {
         let work = || {
-            let (log, area) = (log(LogUpdate::InPlace), Memory::new(256));
+            let (log, area) = (log(LogUpdate::InPlace, 256), Memory::new());
             let statistics = LogStatistics::default();
             workers(3, |thread| {
                 let own = 12 + thread as u32;
@@ -512,7 +536,7 @@ fn threads_that_fsync_at_once_find_their_closures_whole_in_the_area() {
                         names: Vec::new(),
                     };
                     let batch = log.add(&closure, &statistics).unwrap();
-                    log.sync(batch, &area, &statistics).unwrap();
+                    sync(&log, batch, &area, &statistics).unwrap();
                     let seen = sizes(&area.bytes());
                     assert_eq!(seen.get(&Ino(own)), Some(&u64::from(step)));
                 }
