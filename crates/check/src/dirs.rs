@@ -6,13 +6,13 @@ use ondisk::{Feature, Flags, Ino, Inode, xattr};
 use sync::{Guarded, Mutex, Rank};
 
 use crate::ahead;
+use crate::dir_view::DirView;
 use crate::htree::{Index, Leaf, Reported};
 use crate::inodes::{self, Directory};
 use crate::limits;
 use crate::map::MapRun;
 use crate::names::{BlockNames, DirectoryKeys, Keys, Repeated};
 use crate::problem::Code;
-use crate::report::Problem;
 use crate::table::State;
 use crate::volume::Volume;
 use crate::work::Stage;
@@ -112,10 +112,12 @@ impl Pass<'_> {
         let ino = node.directory.ino;
         let policy = policy_of(self.policies, ino);
         Reader {
-            volume: self.volume,
+            view: DirView {
+                volume: self.volume,
+                directory: &node.directory,
+            },
             pass: self,
             node,
-            ino,
             policy,
             reported: Reported::default(),
         }
@@ -135,11 +137,10 @@ const TYPE_AT: usize = 7;
 const PIECE: u64 = 64;
 
 /// Reads one directory.
-pub struct Reader<'a> {
-    pub volume: &'a Volume<'a>,
+struct Reader<'a> {
+    view: DirView<'a>,
     pass: &'a Pass<'a>,
     node: &'a Node,
-    pub ino: Ino,
     /// The number of the policy under which the directory is encrypted.
     policy: Option<u32>,
     reported: Reported,
@@ -157,27 +158,6 @@ struct Spot {
 }
 
 impl Reader<'_> {
-    pub fn problem(&self, code: Code) -> Problem {
-        Problem::new(code).ino(self.ino)
-    }
-
-    pub fn flags(&self) -> Flags {
-        self.node.directory.flags
-    }
-
-    pub fn seed(&self) -> u32 {
-        self.node.directory.seed
-    }
-
-    pub fn form(&self) -> DirForm {
-        DirForm::of(&self.volume.geometry, self.flags()).with_any_ino()
-    }
-
-    /// Whether names are compared without case.
-    fn is_folded(&self) -> bool {
-        self.flags().contains(Flags::CASEFOLD) && !self.flags().contains(Flags::ENCRYPT)
-    }
-
     /// The pieces of the directory: runs of at most [`PIECE`] blocks. Reports holes.
     fn pieces(&self) -> Vec<MapRun> {
         let mut pieces = Vec::new();
@@ -186,8 +166,9 @@ impl Reader<'_> {
             let holes = next..run.lblk;
             // What a hole stands for is one block each, as far as they are listed.
             for lblk in holes.take(limits::POINTERS) {
-                self.volume
-                    .found(self.problem(Code::DirectoryHole).lblk(lblk));
+                self.view
+                    .volume
+                    .found(self.view.problem(Code::DirectoryHole).lblk(lblk));
             }
             for at in (0..run.len).step_by(PIECE as usize) {
                 pieces.push(MapRun {
@@ -202,17 +183,12 @@ impl Reader<'_> {
         pieces
     }
 
-    fn blocks(&self) -> u64 {
-        let last = self.node.directory.runs.last();
-        last.map_or(0, |run| run.lblk + run.len)
-    }
-
     fn read(&self, scratch: &mut Scratch) {
-        if self.flags().contains(Flags::INLINE_DATA) {
+        if self.view.flags().contains(Flags::INLINE_DATA) {
             return self.inline(scratch);
         }
         let index = self.index();
-        let mut keys = (self.blocks() > 1).then(DirectoryKeys::first);
+        let mut keys = (self.view.blocks() > 1).then(DirectoryKeys::first);
         for piece in self.pieces() {
             self.piece(piece, index.as_ref(), scratch, |found| {
                 if let Some(keys) = &mut keys {
@@ -235,14 +211,14 @@ impl Reader<'_> {
             });
             keys.lock().extend(found.into_iter());
         };
-        let crew = &self.volume.crew;
+        let crew = &self.view.volume.crew;
         crew.share_out_with(pieces.len(), Scratch::default, work);
         self.finish(index.as_ref(), Some(keys.into_inner()));
     }
 
     fn finish(&self, index: Option<&Index>, keys: Option<DirectoryKeys>) {
         if let Some(index) = index {
-            index.finish(self, self.blocks());
+            index.finish(&self.view, self.view.blocks());
         }
         let mut keys = keys;
         while let Some(mut part) = keys {
@@ -261,49 +237,46 @@ impl Reader<'_> {
     fn find_repeated(&self, mut repeated: Repeated) {
         let mut reported = 0;
         self.each_name(|key, name, lblk| {
-            let first = repeated.meet(key, name, self.is_folded(), lblk);
+            let first = repeated.meet(key, name, self.view.is_folded(), lblk);
             if let Some(first) = first.filter(|_| reported < limits::POINTERS) {
                 reported += 1;
-                let problem = self.problem(Code::NameInTwoBlocks).name(name);
-                self.volume.found(problem.lblk(lblk).expected(first));
+                let problem = self.view.problem(Code::NameInTwoBlocks).name(name);
+                self.view.volume.found(problem.lblk(lblk).expected(first));
             }
         });
     }
 
     /// Calls `visit` with each name, its key and its block, as far as blocks can be read.
     fn each_name(&self, mut visit: impl FnMut(u64, &[u8], u64)) {
-        let form = self.form();
+        let form = self.view.form();
         for run in self.node.directory.runs.iter() {
             for at in 0..run.len {
-                let bytes = self.volume.block(run.pblk + at).unwrap_or_default();
+                let bytes = self.view.volume.block(run.pblk + at).unwrap_or_default();
                 let entries = dirent::entries(&bytes, form).map_while(Result::ok);
                 for entry in entries.filter(|it| it.is_used() && !dirent::is_dots(it.name)) {
-                    let key = self.pass.keys.of(entry.name, self.is_folded());
+                    let key = self.pass.keys.of(entry.name, self.view.is_folded());
                     visit(key, entry.name, run.lblk + at);
                 }
             }
         }
     }
 
-    /// The block of the device that holds a block of the directory.
-    pub fn place(&self, lblk: u64) -> Option<u64> {
-        let runs: &[MapRun] = &self.node.directory.runs;
-        let at = runs.partition_point(|run| run.lblk + run.len <= lblk);
-        let run = runs.get(at).filter(|run| run.lblk <= lblk)?;
-        Some(run.pblk + (lblk - run.lblk))
-    }
-
     /// The directory's index, where it has one that can be used.
     fn index(&self) -> Option<Index> {
-        if !self.flags().contains(Flags::INDEX) {
+        if !self.view.flags().contains(Flags::INDEX) {
             return None;
         }
-        if !self.volume.has(Feature::DIR_INDEX) {
-            self.volume.inode_has(self.ino, Code::DirectoryFeature);
+        if !self.view.volume.has(Feature::DIR_INDEX) {
+            self.view
+                .volume
+                .inode_has(self.view.ino(), Code::DirectoryFeature);
             return None;
         }
-        let root = self.place(0).and_then(|block| self.volume.block(block))?;
-        Index::read(self, &root)
+        let root = self
+            .view
+            .place(0)
+            .and_then(|block| self.view.volume.block(block))?;
+        Index::read(&self.view, &root)
     }
 
     /// Reads and checks a piece; `names` takes the names of each block that may stand in another one too.
@@ -314,16 +287,16 @@ impl Reader<'_> {
         scratch: &mut Scratch,
         mut names: impl FnMut(&BlockNames),
     ) {
-        let size = self.volume.geometry.block_size().bytes();
+        let size = self.view.volume.geometry.block_size().bytes();
         let mut bytes = std::mem::take(&mut scratch.bytes);
         bytes.resize(piece.len as usize * size, 0);
-        let is_read = self.volume.read(piece.pblk, &mut bytes);
+        let is_read = self.view.volume.read(piece.pblk, &mut bytes);
         for (at, block) in (0..piece.len).zip(bytes.chunks_exact_mut(size)) {
             let (lblk, pblk) = (piece.lblk + at, piece.pblk + at);
-            if !is_read && !self.volume.read(pblk, block) {
-                let problem = self.problem(Code::DirectoryUnreadable).lblk(lblk);
-                self.volume.found(problem.block(pblk));
-                self.volume.unread.add_names();
+            if !is_read && !self.view.volume.read(pblk, block) {
+                let problem = self.view.problem(Code::DirectoryUnreadable).lblk(lblk);
+                self.view.volume.found(problem.block(pblk));
+                self.view.volume.unread.add_names();
                 continue;
             }
             self.one_block(lblk, block, index, &mut scratch.names);
@@ -336,21 +309,23 @@ impl Reader<'_> {
 
     fn one_block(&self, lblk: u64, bytes: &[u8], index: Option<&Index>, names: &mut BlockNames) {
         let is_index = index.is_some_and(|index| index.is_index_block(lblk));
-        if !is_index && self.volume.geometry.has_metadata_csum() {
+        if !is_index && self.view.volume.geometry.has_metadata_csum() {
             match dirent::stored_checksum(bytes) {
                 None => self
+                    .view
                     .volume
-                    .found(self.problem(Code::DirectoryNoChecksum).lblk(lblk)),
-                Some(_) if dirent::verify_checksum(bytes, self.seed()).is_err() => {
-                    self.volume
-                        .found(self.problem(Code::DirectoryChecksum).lblk(lblk));
+                    .found(self.view.problem(Code::DirectoryNoChecksum).lblk(lblk)),
+                Some(_) if dirent::verify_checksum(bytes, self.view.seed()).is_err() => {
+                    self.view
+                        .volume
+                        .found(self.view.problem(Code::DirectoryChecksum).lblk(lblk));
                 }
                 Some(_) => {}
             }
         }
         let form = match is_index {
-            true => self.form().without_checksum(),
-            false => self.form(),
+            true => self.view.form().without_checksum(),
+            false => self.view.form(),
         };
         let spot = Spot {
             lblk,
@@ -364,7 +339,7 @@ impl Reader<'_> {
 
     /// An inline directory: the parent's number, then records, which go on in an attribute.
     fn inline(&self, scratch: &mut Scratch) {
-        let Some(slot) = self.volume.slot(self.ino) else {
+        let Some(slot) = self.view.volume.slot(self.view.ino()) else {
             return;
         };
         let Ok(inode) = Inode::parse(&slot) else {
@@ -373,9 +348,9 @@ impl Reader<'_> {
         let area = inode.block_area();
         let parent = crate::map::word32(area, 0);
         self.node.dotdot.set(parent);
-        self.volume.inodes.link(self.ino);
-        self.volume.inodes.link(Ino(parent));
-        let form = self.form().without_checksum();
+        self.view.volume.inodes.link(self.view.ino());
+        self.view.volume.inodes.link(Ino(parent));
+        let form = self.view.form().without_checksum();
         let spot = Spot {
             lblk: 0,
             number: 2,
@@ -404,14 +379,14 @@ impl Reader<'_> {
         names: &mut BlockNames,
     ) {
         names.clear();
-        let is_folded = self.is_folded();
+        let is_folded = self.view.is_folded();
         let mut reached = 0;
         for (number, entry) in (spot.number..).zip(dirent::entries(bytes, form)) {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(_) => {
-                    let problem = self.problem(Code::DirectoryCorrupt).lblk(spot.lblk);
-                    self.volume.found(problem.found(reached));
+                    let problem = self.view.problem(Code::DirectoryCorrupt).lblk(spot.lblk);
+                    self.view.volume.found(problem.found(reached));
                     break;
                 }
             };
@@ -432,7 +407,7 @@ impl Reader<'_> {
                 let at = (entry.offset + ondisk::dirent::HEADER_LEN) as u32;
                 names.push(key, at, entry.name.len() as u8);
                 if let Some(leaf) = leaf {
-                    leaf.entry(self, &self.reported, &entry);
+                    leaf.entry(&self.view, &self.reported, &entry);
                 }
             }
         }
@@ -443,15 +418,15 @@ impl Reader<'_> {
                 false if is_folded && FoldedName::new(first).is(second) => Code::NameFoldedTwice,
                 false => return false,
             };
-            let problem = self.problem(code).lblk(spot.lblk);
-            self.volume.found(problem.name(second));
+            let problem = self.view.problem(code).lblk(spot.lblk);
+            self.view.volume.found(problem.name(second));
             true
         });
     }
 
     /// Whether names that are not UTF-8 are refused.
     fn is_strict(&self) -> bool {
-        self.volume.sb.encoding_flags() & ondisk::casefold::STRICT_FLAG != 0
+        self.view.volume.sb.encoding_flags() & ondisk::casefold::STRICT_FLAG != 0
     }
 
     fn dots(&self, entry: &dirent::DirRecord<'_>, spot: Spot, bytes: &[u8]) {
@@ -460,8 +435,8 @@ impl Reader<'_> {
             _ => (b"..", Code::DotDotMissing),
         };
         if entry.name != wanted || !entry.is_used() {
-            let problem = self.problem(missing).name(entry.name);
-            self.volume.found(problem.found(entry.ino.0));
+            let problem = self.view.problem(missing).name(entry.name);
+            self.view.volume.found(problem.found(entry.ino.0));
             return;
         }
         let end = entry.offset + dirent::HEADER_LEN + entry.name.len();
@@ -470,16 +445,16 @@ impl Reader<'_> {
                 0 => Code::DotNotTerminated,
                 _ => Code::DotDotNotTerminated,
             };
-            self.volume.found(self.problem(code));
+            self.view.volume.found(self.view.problem(code));
         }
         if spot.number == 0 {
             if entry.len > DOT_LEN_MAX {
-                let problem = self.problem(Code::DotLong);
-                self.volume.found(problem.found(entry.len as u64));
+                let problem = self.view.problem(Code::DotLong);
+                self.view.volume.found(problem.found(entry.len as u64));
             }
-            if entry.ino != self.ino {
-                let problem = self.problem(Code::DotInode);
-                self.volume.found(problem.found(entry.ino.0));
+            if entry.ino != self.view.ino() {
+                let problem = self.view.problem(Code::DotInode);
+                self.view.volume.found(problem.found(entry.ino.0));
             }
         } else {
             self.node.dotdot.set(entry.ino.0);
@@ -489,8 +464,8 @@ impl Reader<'_> {
 
     /// Whether an entry names an inode that is in use, with the type it says. Counts the link.
     fn target(&self, entry: &dirent::DirRecord<'_>, spot: Spot) -> Option<State> {
-        let volume = self.volume;
-        let with = |code| self.problem(code).name(entry.name).found(entry.ino.0);
+        let volume = self.view.volume;
+        let with = |code| self.view.problem(code).name(entry.name).found(entry.ino.0);
         let is_reserved = entry.ino < volume.geometry.first_ino() && entry.ino != Ino::ROOT;
         if is_reserved || entry.ino.0 > volume.geometry.inodes_count() {
             volume.found(with(Code::EntryInode));
@@ -527,15 +502,15 @@ impl Reader<'_> {
                 0 => Code::EntryTypeUnset,
                 _ => Code::EntryType,
             };
-            let problem = self.problem(kind).name(entry.name);
+            let problem = self.view.problem(kind).name(entry.name);
             volume.found(problem.found(spot.type_code).expected(code(expected)));
         }
         Some(state)
     }
 
     fn name(&self, entry: &dirent::DirRecord<'_>, spot: Spot) {
-        let volume = self.volume;
-        let with = |code| self.problem(code).name(entry.name).found(entry.ino.0);
+        let volume = self.view.volume;
+        let with = |code| self.view.problem(code).name(entry.name).found(entry.ino.0);
         if dirent::is_dots(entry.name) {
             let code = if entry.name == b"." {
                 Code::DotAgain
@@ -549,7 +524,7 @@ impl Reader<'_> {
             volume.found(with(Code::EntryRoot));
             return;
         }
-        let is_encrypted = self.flags().contains(Flags::ENCRYPT);
+        let is_encrypted = self.view.flags().contains(Flags::ENCRYPT);
         if entry.name.is_empty() {
             volume.found(with(Code::EntryNoName));
         } else if is_encrypted {
@@ -558,13 +533,13 @@ impl Reader<'_> {
             }
         } else if entry.name.iter().any(|byte| matches!(byte, b'/' | 0)) {
             volume.found(with(Code::EntryName));
-        } else if self.flags().contains(Flags::CASEFOLD)
+        } else if self.view.flags().contains(Flags::CASEFOLD)
             && self.is_strict()
             && !ondisk::casefold::is_valid(entry.name)
         {
             volume.found(with(Code::EntryCasefold));
         }
-        if entry.ino == self.ino {
+        if entry.ino == self.view.ino() {
             volume.found(with(Code::EntryItself));
         }
         let Some(state) = self.target(entry, spot) else {
@@ -581,7 +556,7 @@ impl Reader<'_> {
         let Some(child) = self.pass.tree.find(entry.ino) else {
             return;
         };
-        if child.parent.replace(0, self.ino.0).is_err() {
+        if child.parent.replace(0, self.view.ino().0).is_err() {
             volume.found(with(Code::DirectoryLinked));
         }
     }
@@ -595,7 +570,7 @@ impl Reader<'_> {
             None if inodes::has_map(state.file_type()) => Code::EntryUnencrypted,
             None => return,
         };
-        let problem = self.problem(code).name(entry.name);
-        self.volume.found(problem.found(entry.ino.0));
+        let problem = self.view.problem(code).name(entry.name);
+        self.view.volume.found(problem.found(entry.ino.0));
     }
 }

@@ -6,11 +6,11 @@ use ondisk::{
 };
 
 use crate::claims::Claims;
+use crate::error::Error;
 use crate::limits;
 use crate::metadata::{self, MetadataRuns};
 use crate::problem::Code;
 use crate::report::{Findings, Problem};
-use crate::run::Error;
 use crate::volume::GroupFacts;
 
 /// Block sizes and groups whose copies of the superblock are tried.

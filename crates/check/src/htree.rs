@@ -9,7 +9,7 @@ use ondisk::htree::{self, Kind, LEVELS_MAX, LEVELS_MAX_LARGE};
 use ondisk::{Corrupt, Feature, Flags, Site, dirent};
 use sync::Hint;
 
-use crate::dirs::Reader;
+use crate::dir_view::DirView;
 use crate::limits;
 use crate::problem::Code;
 use crate::report::Problem;
@@ -66,18 +66,18 @@ impl Reported {
 
 impl Index {
     /// Reads the index whose root is in these bytes; none where the root can't be used.
-    pub fn read(reader: &Reader<'_>, root: &[u8]) -> Option<Index> {
-        let volume = reader.volume;
+    pub fn read(view: &DirView<'_>, root: &[u8]) -> Option<Index> {
+        let volume = view.volume;
         let levels_max = match volume.has(Feature::LARGE_DIR) {
             true => LEVELS_MAX_LARGE,
             false => LEVELS_MAX,
         };
-        let flags = reader.flags();
+        let flags = view.flags();
         let siphash = flags.contains(Flags::ENCRYPT) && flags.contains(Flags::CASEFOLD);
-        let (info, entries) = match htree::root(root, reader.form(), levels_max, siphash) {
+        let (info, entries) = match htree::root(root, view.form(), levels_max, siphash) {
             Ok(parts) => parts,
             Err(corrupt) => {
-                let problem = reader.problem(code_of(&corrupt, Code::HtreeRoot)).lblk(0);
+                let problem = view.problem(code_of(&corrupt, Code::HtreeRoot)).lblk(0);
                 volume.found(problem.name(corrupt.to_string()));
                 return None;
             }
@@ -85,13 +85,13 @@ impl Index {
         // No kernel reads this word, but e2fsck accepts only zero.
         let reserved = crate::map::word32(root, RESERVED_AT);
         if reserved != 0 {
-            let problem = reader.problem(Code::HtreeRoot).lblk(0);
+            let problem = view.problem(Code::HtreeRoot).lblk(0);
             volume.found(problem.name(format!("a word that must be zero holds {reserved}")));
         }
         if volume.geometry.has_metadata_csum()
-            && htree::verify_checksum(root, Kind::Root, reader.seed()).is_err()
+            && htree::verify_checksum(root, Kind::Root, view.seed()).is_err()
         {
-            volume.found(reader.problem(Code::HtreeRootChecksum));
+            volume.found(view.problem(Code::HtreeRootChecksum));
         }
         let version = match volume.geometry.has_unsigned_hash() {
             true => info.version.unsigned(),
@@ -110,35 +110,33 @@ impl Index {
             is_continued: true,
         };
         let mut pending = Vec::new();
-        index.children(reader, 0, entries, info.levels, all, &mut pending);
+        index.children(view, 0, entries, info.levels, all, &mut pending);
         while let Some(next) = pending.pop() {
-            index.node(reader, &next, &mut pending);
+            index.node(view, &next, &mut pending);
         }
         Some(index)
     }
 
-    fn node(&mut self, reader: &Reader<'_>, next: &Pending, pending: &mut Vec<Pending>) {
-        let volume = reader.volume;
-        let bytes = reader
-            .place(next.lblk)
-            .and_then(|block| volume.block(block));
+    fn node(&mut self, view: &DirView<'_>, next: &Pending, pending: &mut Vec<Pending>) {
+        let volume = view.volume;
+        let bytes = view.place(next.lblk).and_then(|block| volume.block(block));
         let Some(bytes) = bytes else {
             self.is_whole = false;
             return;
         };
-        match htree::node(&bytes, reader.form()) {
+        match htree::node(&bytes, view.form()) {
             Ok(entries) => {
                 let is_sealed = !volume.geometry.has_metadata_csum()
-                    || htree::verify_checksum(&bytes, Kind::Node, reader.seed()).is_ok();
+                    || htree::verify_checksum(&bytes, Kind::Node, view.seed()).is_ok();
                 if !is_sealed {
-                    volume.found(reader.problem(Code::HtreeChecksum).lblk(next.lblk));
+                    volume.found(view.problem(Code::HtreeChecksum).lblk(next.lblk));
                 }
-                self.children(reader, next.lblk, entries, next.level, next.range, pending);
+                self.children(view, next.lblk, entries, next.level, next.range, pending);
             }
             Err(corrupt) => {
                 self.is_whole = false;
                 let code = code_of(&corrupt, Code::HtreeNode);
-                let problem = reader.problem(code).lblk(next.lblk);
+                let problem = view.problem(code).lblk(next.lblk);
                 volume.found(problem.name(corrupt.to_string()));
             }
         }
@@ -147,14 +145,14 @@ impl Index {
     /// Takes in the entries of a root or node with this many levels of nodes below it.
     fn children(
         &mut self,
-        reader: &Reader<'_>,
+        view: &DirView<'_>,
         lblk: u64,
         entries: htree::IndexBlock<'_>,
         level: u8,
         range_above: Range,
         pending: &mut Vec<Pending>,
     ) {
-        let volume = reader.volume;
+        let volume = view.volume;
         let mut problems = Limited::default();
         let mut before = 0;
         for i in 0..entries.count() {
@@ -162,15 +160,15 @@ impl Index {
             let range = range_of(&entries, i, range_above);
             let hash = entries.hash(i) & !1;
             if hash < before {
-                problems.add(volume, reader.problem(Code::HtreeOrder).lblk(lblk));
+                problems.add(volume, view.problem(Code::HtreeOrder).lblk(lblk));
             } else if i > 0 && hash < range_above.least {
-                problems.add(volume, reader.problem(Code::HtreeMin).lblk(lblk));
+                problems.add(volume, view.problem(Code::HtreeMin).lblk(lblk));
             } else if hash > range_above.most {
-                problems.add(volume, reader.problem(Code::HtreeMax).lblk(lblk));
+                problems.add(volume, view.problem(Code::HtreeMax).lblk(lblk));
             }
             before = hash;
-            if reader.place(child).is_none() {
-                problems.add(volume, reader.problem(Code::HtreePointer).found(child));
+            if view.place(child).is_none() {
+                problems.add(volume, view.problem(Code::HtreePointer).found(child));
                 self.is_whole = false;
                 continue;
             }
@@ -180,7 +178,7 @@ impl Index {
             };
             match self.slots.entry(child) {
                 Entry::Occupied(_) => {
-                    problems.add(volume, reader.problem(Code::HtreeTwice).lblk(child));
+                    problems.add(volume, view.problem(Code::HtreeTwice).lblk(child));
                 }
                 Entry::Vacant(vacant) => {
                     vacant.insert(slot);
@@ -224,14 +222,14 @@ impl Index {
     }
 
     /// Reports a block, of `blocks`, that the index does not lead to.
-    pub fn finish(&self, reader: &Reader<'_>, blocks: u64) {
+    pub fn finish(&self, view: &DirView<'_>, blocks: u64) {
         if !self.is_whole {
             return;
         }
-        let is_lost = |lblk: &u64| !self.slots.contains_key(lblk) && reader.place(*lblk).is_some();
+        let is_lost = |lblk: &u64| !self.slots.contains_key(lblk) && view.place(*lblk).is_some();
         if let Some(lblk) = (1..blocks).find(is_lost) {
-            let problem = reader.problem(Code::HtreeUnreferenced);
-            reader.volume.found(problem.lblk(lblk));
+            let problem = view.problem(Code::HtreeUnreferenced);
+            view.volume.found(problem.lblk(lblk));
         }
     }
 }
@@ -272,8 +270,8 @@ pub struct Leaf<'a> {
 
 impl Leaf<'_> {
     /// Compares an entry's hash with the block's range.
-    pub fn entry(&self, reader: &Reader<'_>, reported: &Reported, entry: &dirent::DirRecord<'_>) {
-        let seed = reader.volume.geometry.hash_seed();
+    pub fn entry(&self, view: &DirView<'_>, reported: &Reported, entry: &dirent::DirRecord<'_>) {
+        let seed = view.volume.geometry.hash_seed();
         let version = self.index.version;
         let hash = match (entry.hash, self.index.is_folded) {
             (Some(stored), _) => Some(stored),
@@ -289,8 +287,8 @@ impl Leaf<'_> {
             _ => return,
         };
         if reported.is_first(kind) {
-            let problem = reader.problem(code).lblk(self.lblk);
-            reader.volume.found(problem.name(entry.name));
+            let problem = view.problem(code).lblk(self.lblk);
+            view.volume.found(problem.name(entry.name));
         }
     }
 }

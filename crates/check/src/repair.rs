@@ -10,6 +10,7 @@
 mod attributes;
 mod backups;
 mod connect;
+mod descriptor_copies;
 mod directory;
 mod edit;
 mod inodes;
@@ -32,13 +33,14 @@ use device::BlockDevice;
 use ondisk::{BlockSize, Feature, FileType, Flags, Geometry, Ino, Superblock, superblock};
 
 use crate::claims::Claims;
+use crate::error::Error;
 use crate::limits;
 use crate::problem::{Class, Code, Severity};
 use crate::repair::edit::Edit;
 use crate::repair::overlay::Overlay;
 use crate::repair::space::ClaimedClusters;
 use crate::report::{Problem, Report};
-use crate::run::{self, Error, Examined, Facts, Options};
+use crate::run::{self, Examined, Facts, Options};
 use crate::runs;
 
 /// How much a repair may do.
@@ -373,7 +375,7 @@ impl<'d> Rounds<'d> {
             return false;
         };
         let groups = table_search::doubtful_groups(&geometry, &examined.report.problems);
-        let copies = layout::Copies::of(&geometry);
+        let copies = descriptor_copies::DescriptorCopies::of(&geometry);
         let mut edit = self.edit(sb, geometry);
         for group in groups {
             table_search::find_table(&mut edit, &copies, group);

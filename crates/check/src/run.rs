@@ -1,15 +1,15 @@
 //! The passes in their order.
 
-use std::fmt;
 use std::ops::Range;
 
 use device::BlockDevice;
-use ondisk::{Feature, Geometry, Superblock, Unsupported};
+use ondisk::{Feature, Geometry, Superblock};
 use sync::atomic::AtomicBool;
 use sync::{Guarded, Statistic};
 
 use crate::claims::Claims;
 use crate::dirs::Tree;
+use crate::error::Error;
 use crate::inodes;
 use crate::metadata::MetadataRuns;
 use crate::problem::Code;
@@ -38,42 +38,6 @@ pub struct Options<'a> {
     /// Called with the thread and the time of each part of a pass.
     pub trace: Option<&'a (dyn Fn(PassSpan) + Sync)>,
 }
-
-/// Why a check ended without a verdict.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Error {
-    /// The superblock can't be read.
-    Unreadable,
-    /// The file system uses a feature that this checker does not know.
-    Unsupported(Unsupported),
-    /// The caller could not replay the journal.
-    Replay(String),
-    /// A repair must know of all blocks at once whether they are in use, which takes more than the memory allowed.
-    Memory {
-        /// Bytes of that record.
-        needed: u64,
-    },
-    /// The caller ended the check.
-    Cancelled,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Unreadable => f.write_str("the superblock can't be read"),
-            Error::Unsupported(unsupported) => unsupported.fmt(f),
-            Error::Replay(reason) => write!(f, "the journal can't be replayed: {reason}"),
-            Error::Memory { needed } => write!(
-                f,
-                "a repair needs {} KiB of memory for the record of blocks in use",
-                needed.div_ceil(1024)
-            ),
-            Error::Cancelled => f.write_str("interrupted"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// What the passes learned of a file system, beside its problems: what a repair decides from.
 pub struct Facts {

@@ -3,9 +3,9 @@
 use device::BlockDevice;
 use ondisk::{Geometry, Superblock};
 
+use crate::error::Error;
 use crate::geometry;
 use crate::report::{Findings, Problem};
-use crate::run::Error;
 
 /// The superblock that serves, and why not the first one.
 pub struct ServingSuperblock {

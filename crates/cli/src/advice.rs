@@ -10,20 +10,11 @@ use ondisk::Superblock;
 use sync::Arc;
 
 use crate::args::ImageArgs;
-use crate::context::Context;
+use crate::context::{Context, Opened};
 use crate::failure::Failure;
 
 /// Copies that are named in one hint.
 const NAMED: usize = 6;
-
-/// An image that was opened, to be looked at again if the command fails.
-#[derive(Clone, Debug)]
-pub struct Opened {
-    /// Its path.
-    pub path: std::path::PathBuf,
-    /// Where on it the file system lies.
-    pub location: Location,
-}
 
 /// The failure of an image that holds no file system where one should begin, although nothing else is known to be
 /// there: with the copies of its superblock that are left, or the command that makes a file system if all is blank.

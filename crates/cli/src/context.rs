@@ -5,9 +5,8 @@ use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use clap::Args;
+use lanefs::locate::Location;
 use syslog::{Facility, Formatter3164, LogFormat, Severity};
-
-use crate::advice::Opened;
 
 /// Options that every command takes.
 #[derive(Args, Clone, Debug)]
@@ -18,6 +17,15 @@ pub struct OutputArgs {
     /// Print more; twice for still more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
+}
+
+/// An image that was opened, to be looked at again if the command fails.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// Its path.
+    pub path: std::path::PathBuf,
+    /// Where on it the file system lies.
+    pub location: Location,
 }
 
 /// What a command knows about its surroundings.

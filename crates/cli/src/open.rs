@@ -78,7 +78,7 @@ fn refuse_damaged_table(
 
 /// Keeps the place of a file system, so that a failed command can look for the cause.
 fn remember(context: &Context, path: &Path, location: Location) {
-    context.opened(advice::Opened {
+    context.opened(crate::context::Opened {
         path: path.to_path_buf(),
         location,
     });

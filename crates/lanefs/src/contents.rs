@@ -6,11 +6,9 @@
 use std::io::Read;
 use std::path::Path;
 
-use engine::{Ino, Metadata, NewInode, SetAttributes, SetTime, Xattr, XattrFlag};
+use engine::{FileType, Ino, Metadata, NewInode, SetAttributes, SetTime, Xattr, XattrFlag};
 
-use crate::file::verify_regular;
-use crate::names::NameInParent;
-use crate::reach::{HeldInode, TRIES};
+use crate::reach::{HeldInode, NameInParent, TRIES};
 use crate::{Error, Fs};
 
 /// A new file's owner and permissions by default: root's, 0644.
@@ -21,6 +19,15 @@ pub(crate) const FILE: NewInode = NewInode {
     umask: 0,
     held: false,
 };
+
+/// Refuses every type except a regular file.
+pub(crate) fn verify_regular(file_type: FileType) -> Result<(), engine::Error> {
+    match file_type {
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(engine::Error::IsDirectory),
+        _ => Err(engine::Error::NotRegular),
+    }
+}
 /// What a file that replaces another takes from its own source, and not from the other.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct TakenAttributes {

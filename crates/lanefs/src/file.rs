@@ -12,13 +12,11 @@ use std::path::{Path, PathBuf};
 use sync::{Hint, Mutex, Rank};
 
 use engine::{
-    Allocate, FileType, FoundInode, Ino, Mapping, Metadata, NewInode, SetAttributes, SetTime,
-    Timestamp,
+    Allocate, FoundInode, Ino, Mapping, Metadata, NewInode, SetAttributes, SetTime, Timestamp,
 };
 
-use crate::contents::FILE;
-use crate::names::NameInParent;
-use crate::reach::{HeldInode, OwnedInode, TRIES};
+use crate::contents::{FILE, verify_regular};
+use crate::reach::{HeldInode, NameInParent, OwnedInode, TRIES};
 use crate::{Error, Fs};
 
 /// The most bytes of a file that [`Fs::read`] takes into memory.
@@ -203,15 +201,6 @@ impl OpenOptions {
             }
             place => place,
         }
-    }
-}
-
-/// Refuses every type except a regular file.
-pub(crate) fn verify_regular(file_type: FileType) -> Result<(), engine::Error> {
-    match file_type {
-        FileType::Regular => Ok(()),
-        FileType::Directory => Err(engine::Error::IsDirectory),
-        _ => Err(engine::Error::NotRegular),
     }
 }
 

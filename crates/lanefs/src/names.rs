@@ -6,7 +6,7 @@ use std::path::Path;
 use device::host;
 use engine::{FileType, Ino, NewInode, RenameFlag};
 
-use crate::reach::{HeldInode, TRIES};
+use crate::reach::{HeldInode, NameInParent, TRIES};
 use crate::{Error, Fs};
 
 /// A new directory's owner and permissions by default: root's, 0755.
@@ -25,14 +25,6 @@ const SYMLINK: NewInode = NewInode {
     umask: 0,
     held: false,
 };
-
-/// A path's directory and its last part.
-pub(crate) struct NameInParent<'a> {
-    pub(crate) parent: Ino,
-    /// Keeps the directory; `None` for the root.
-    pub(crate) _held: Option<HeldInode<'a>>,
-    pub(crate) name: Cow<'a, [u8]>,
-}
 
 impl Fs {
     /// The directory that holds (or would hold) a path's last part, and that part. Slashes at the end are left out.

@@ -4,12 +4,12 @@
 //! walk holds the inode that an operation by path works on. Nothing is held on a file system that is only read. Crash:
 //! nothing of this is on disk.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use device::host;
 use engine::{Ino, WalkIntent};
 
-use crate::names::NameInParent;
 use crate::{Error, Fs};
 
 /// How often an operation begins anew because other threads changed names meanwhile.
@@ -47,6 +47,14 @@ pub(crate) struct HeldInode<'fs> {
     ino: Ino,
     /// Whether the engine keeps it for us.
     is_held: bool,
+}
+
+/// A path's directory and its last part.
+pub(crate) struct NameInParent<'a> {
+    pub(crate) parent: Ino,
+    /// Keeps the directory; `None` for the root.
+    pub(crate) _held: Option<HeldInode<'a>>,
+    pub(crate) name: Cow<'a, [u8]>,
 }
 
 impl HeldInode<'_> {

@@ -4,10 +4,11 @@
 //! Without such a copy, a bitmap is placed near the end of its group, in a block that is known to be free if there is
 //! one, and `table_search` looks for the table.
 
-use ondisk::{Feature, FsBlock, Geometry, Group, GroupDesc, Ino, bitmap, group_desc};
+use ondisk::{Feature, FsBlock, Group, GroupDesc, Ino, bitmap, group_desc};
 
 use crate::metadata::{self, MetadataRuns};
 use crate::problem::Code;
+use crate::repair::descriptor_copies::{DescriptorCopies, fits};
 use crate::repair::edit::Edit;
 use crate::repair::table_search::{best_table, plausibility};
 use crate::report::Problem;
@@ -99,55 +100,9 @@ pub fn read_root(edit: &mut Edit<'_, '_>) -> Option<()> {
 
 /// Groups behind one whose table may lie among them.
 const NEIGHBOURS: usize = 16;
-/// Copies of descriptors: how many are asked.
-const COPIES: usize = 4;
-
-/// The copies of the descriptors that belong to backups of the superblock.
-pub struct Copies {
-    /// Blocks of the backups.
-    superblocks: Vec<FsBlock>,
-}
-
-impl Copies {
-    /// The first few.
-    pub fn of(geometry: &Geometry) -> Copies {
-        let groups = geometry.all_groups().skip(1);
-        let holders = groups.filter(|group| geometry.has_super(*group));
-        let superblocks = holders.map(|group| geometry.group_first_block(group));
-        Copies {
-            superblocks: superblocks.take(COPIES).collect(),
-        }
-    }
-
-    /// A group's descriptor in the first copy in which its checksum is right.
-    pub fn desc(&self, edit: &Edit<'_, '_>, group: Group) -> Option<GroupDesc> {
-        let geometry = &edit.geometry;
-        let index = group.0 / geometry.descs_per_block();
-        let at = (group.0 % geometry.descs_per_block()) as usize * geometry.desc_size();
-        self.superblocks.iter().find_map(|superblock| {
-            let block = geometry.desc_block_of_copy(*superblock, index).0;
-            let bytes = edit.contains(block, 1).then(|| edit.block(block))??;
-            let raw = bytes.get(at..at + geometry.desc_size())?;
-            let desc = GroupDesc::verify(raw, geometry, group).ok()?;
-            let least = superblock.0.min(geometry.first_data_block().0);
-            (desc.inode_table().0 > least).then_some(desc)
-        })
-    }
-}
-
-/// Whether these blocks may hold a bitmap or the table of this group.
-pub fn fits(geometry: &Geometry, group: Group, first: FsBlock, blocks: u32) -> bool {
-    if geometry.has(Feature::FLEX_BG) {
-        return first.0 != 0 && geometry.contains(first, blocks.into());
-    }
-    let start = geometry.group_first_block(group).0;
-    let end = start + u64::from(geometry.group_blocks(group));
-    first.0 >= start && first.0.saturating_add(blocks.into()) <= end
-}
-
 /// Where bitmaps and tables can be whose descriptors name places that can't be.
 struct Places {
-    copies: Copies,
+    copies: DescriptorCopies,
     /// What all descriptors name, whether it can be or not.
     metadata: MetadataRuns,
     /// Blocks of empty tables that may still be made.
@@ -158,7 +113,7 @@ impl Places {
     fn of(edit: &Edit<'_, '_>) -> Places {
         let mmp = metadata::mmp_block(&edit.sb, &edit.geometry);
         Places {
-            copies: Copies::of(&edit.geometry),
+            copies: DescriptorCopies::of(&edit.geometry),
             metadata: MetadataRuns::of(&edit.geometry, edit.descs(), mmp),
             new_blocks: limits::NEW_TABLE_BLOCKS,
         }
@@ -369,7 +324,7 @@ fn new_place(edit: &mut Edit<'_, '_>, group: Group) -> Option<FsBlock> {
 /// differs, bitmaps move, if it is known what is in use.
 fn overlap(edit: &mut Edit<'_, '_>, knows_use: bool) {
     let mut is_changed = false;
-    let copies = Copies::of(&edit.geometry);
+    let copies = DescriptorCopies::of(&edit.geometry);
     for group in edit.geometry.all_groups() {
         let (Some(mut desc), Some(copy)) = (edit.desc(group), copies.desc(edit, group)) else {
             continue;

@@ -15,8 +15,8 @@ use ondisk::{FileType, FsBlock, Geometry, Group, GroupDesc, Ino, Inode, inode};
 
 use crate::metadata::{self, MetadataRuns};
 use crate::problem::Code;
+use crate::repair::descriptor_copies::{DescriptorCopies, fits};
 use crate::repair::edit::Edit;
-use crate::repair::layout::{Copies, fits};
 use crate::repair::{map, special};
 use crate::report::Problem;
 use crate::runs;
@@ -118,7 +118,7 @@ fn log_of_table(edit: &Edit<'_, '_>, table: FsBlock) -> Option<Vec<(u64, u64)>> 
 }
 
 /// Corrects a descriptor if another place than the one that it names is more likely to hold the group's inode table.
-pub fn find_table(edit: &mut Edit<'_, '_>, copies: &Copies, group: Group) -> Option<()> {
+pub fn find_table(edit: &mut Edit<'_, '_>, copies: &DescriptorCopies, group: Group) -> Option<()> {
     let mut desc = edit.desc(group)?;
     let named = desc.inode_table();
     let copy = copies.desc(edit, group);

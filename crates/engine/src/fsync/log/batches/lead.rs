@@ -76,7 +76,7 @@ impl LogStep {
 pub(crate) struct Ended {
     /// The area was written: its first block is to be wiped once the full commit is durable.
     pub(crate) is_touched: bool,
-    /// Flushes that let members of a batch go, however many they were.
+    /// Flushes that served members of a batch; each counts once, however many members it served.
     pub(crate) syncs: u64,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Leader {
     used: u32,
     /// A batch that ended and whose data are durable, to be written next.
     ready: Option<Encoded>,
-    /// Members that the running batch will have when all are back whom the last flush let go.
+    /// Members that the running batch will have when all threads that the last flush served are back.
     expected: u64,
     /// How long the last step took.
     took: Duration,
@@ -194,7 +194,7 @@ impl LogLead<'_> {
             leader.doubt.came(came);
         }
         leader.took = took;
-        // A log that was given up takes nobody.
+        // A log that was given up accepts no thread.
         let is_slow = stepped.is_ok() && company::patience(took).is_some();
         log.is_slow.set(is_slow);
         let stepped = match stepped {
@@ -255,7 +255,7 @@ impl FsyncLog {
     /// [`FsyncLog::sync`] otherwise.
     ///
     /// # Errors
-    /// When that is not known, for the log was closed or given up: the caller flushes by itself.
+    /// If that is not known, because the log was closed or given up: the caller flushes by itself.
     pub(crate) fn flush<'a>(
         &'a self,
         batch: Batch,
@@ -308,7 +308,7 @@ impl FsyncLog {
         self.members.get() < expected
     }
 
-    /// Gives those who are expected a moment to come; whether anybody did. With nothing held.
+    /// Gives the expected members a moment to come; returns whether any did. With nothing held.
     fn wait_for_members(&self, expected: u64, patience: Duration) -> bool {
         let begin = clock::now();
         let mut gathering = self.gathering.lock();
