@@ -8,6 +8,7 @@ mod attendant;
 #[cfg(test)]
 mod block_tests;
 mod counters;
+mod delay;
 mod handles;
 mod inode;
 mod label;

@@ -44,9 +44,9 @@ pub use data::Allocate;
 pub use dir::{DirListing, ListedEntry};
 pub use fs::{FoundInode, InodeFs, InodeRef, Metadata, StatFs};
 pub use jbd2::recovery::{Error as RecoveryError, ReplayReport as RecoveryReport};
-pub use journal::JournalStatistics;
 #[doc(hidden)]
 pub use journal::canary;
+pub use journal::{CommitDelay, JournalStatistics};
 pub use map::{Mapping, Mappings};
 pub use mount::{
     CutDevice, DataMode, MountOptions, ReplayPolicy, is_rebuildable, rebuilt_superblock, tune,

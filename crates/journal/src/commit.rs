@@ -32,6 +32,7 @@ use crate::abort::{Abort, Aborted, JournalError};
 use crate::attend::Attendant;
 use crate::canary::{self, Canary};
 use crate::client::Client;
+use crate::delay::Delays;
 use crate::epoch::{Epoch, Epochs};
 use crate::fast::FastArea;
 use crate::flush::Flushes;
@@ -93,7 +94,8 @@ pub struct Journal {
 
 #[derive(Default)]
 pub(crate) struct Leaders {
-    is_committing: bool,
+    pub(crate) is_committing: bool,
+    pub(crate) delays: Delays,
     pub(crate) is_checkpointing: bool,
     pub(crate) is_making_room: bool,
     /// The threads that share commits.
@@ -429,8 +431,21 @@ impl Journal {
             // A thread that wants no more than what is being committed does not count for the next one.
             leaders.commits.ask(&self.commit_gathered);
         }
-        while leaders.is_committing {
-            self.changed.wait(&mut leaders);
+        loop {
+            let delay = match cause {
+                _ if leaders.is_committing => None,
+                CommitCause::Quiesce => break,
+                _ => leaders.delays.left(),
+            };
+            match delay {
+                _ if leaders.is_committing => self.changed.wait(&mut leaders),
+                Some(left) => {
+                    leaders.delays.waiting += 1;
+                    let _is_late = self.changed.wait_for(&mut leaders, left);
+                    leaders.delays.waiting -= 1;
+                }
+                None => break,
+            }
             if is_done(&leaders) {
                 return Ok(None);
             }

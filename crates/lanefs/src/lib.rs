@@ -147,7 +147,7 @@ pub use engine::RecoveryError;
 #[cfg(feature = "canaries")]
 pub use engine::canary;
 pub use engine::{
-    Acting, Allocate, Atime, BlockClaimant, CutDevice, DataMode, DirReserve, FileType, Flags,
+    Acting, Allocate, Atime, BlockClaimant, CommitDelay, CutDevice, DataMode, DirReserve, FileType, Flags,
     Generation, GroupLock, GroupScan, Ino, InodeFs, InodeLookup, InodeRef, LogUpdate, LogUse,
     Mapping, Metadata, MountOptions, NewContent, NewInode, OnError, OrphanForm, Preallocation,
     RenameFlag, ReplayPolicy, SetAttributes, SetTime, StatFs, Stopped, StreamGoal, Superblock,

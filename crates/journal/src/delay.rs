@@ -1,0 +1,79 @@
+//! Delaying commits for a caller that has made a change which must not be durable before another one, which is to come.
+//!
+//! A delay ends when its caller ends it, or when its time has passed. Every commit waits for the delays that began
+//! before it, except one that freezes or closes the journal. While a commit waits or is under way no delay begins, so
+//! a commit waits for the longest time of a delay at most.
+//!
+//! # Locking
+//! Delays are among what [`sync::Rank::JournalLeader`] protects.
+
+use std::collections::BTreeMap;
+
+use sync::clock::{Duration, Instant, now};
+
+use crate::commit::Journal;
+
+/// A delay that has begun: its number.
+#[derive(PartialEq, Eq, Debug)]
+pub struct CommitDelay(u64);
+
+/// The delays of a journal.
+#[derive(Default)]
+pub(crate) struct Delays {
+    /// When each ends at the latest.
+    deadlines: BTreeMap<u64, Instant>,
+    next: u64,
+    /// How many threads wait for delays to end, to commit then.
+    pub(crate) waiting: usize,
+}
+
+impl Delays {
+    /// How long a commit has to wait still; `None` if it may begin.
+    pub(crate) fn left(&mut self) -> Option<Duration> {
+        let now = now();
+        self.deadlines.retain(|_, deadline| *deadline > now);
+        let last = self.deadlines.values().max();
+        last.map(|deadline| deadline.saturating_duration_since(now))
+    }
+}
+
+impl Journal {
+    /// Delays commits of what happens from now on, for this time at most. Waits for a commit that is under way, or
+    /// that waits for other delays; so call it without a handle, and without any lock that a handle may be held under.
+    pub fn delay_commits(&self, most: Duration) -> CommitDelay {
+        let mut leaders = self.leaders.lock();
+        while (leaders.is_committing || leaders.delays.waiting > 0) && self.abort.check().is_ok() {
+            self.changed.wait(&mut leaders);
+        }
+        let number = leaders.delays.next;
+        leaders.delays.next += 1;
+        leaders.delays.deadlines.insert(number, now() + most);
+        CommitDelay(number)
+    }
+
+    /// Ends a delay, if its time has not passed already.
+    pub fn end_delay(&self, delay: CommitDelay) {
+        let mut leaders = self.leaders.lock();
+        if leaders.delays.deadlines.remove(&delay.0).is_some() {
+            drop(leaders);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until the delays that are there now have ended.
+    pub fn await_delays(&self) {
+        let mut leaders = self.leaders.lock();
+        let begun = leaders.delays.next;
+        while let Some(left) = leaders.delays.left() {
+            if leaders
+                .delays
+                .deadlines
+                .keys()
+                .all(|number| *number >= begun)
+            {
+                return;
+            }
+            let _is_late = self.changed.wait_for(&mut leaders, left);
+        }
+    }
+}
