@@ -45,6 +45,9 @@ pub struct SetAttributes {
     pub atime: Option<SetTime>,
     /// Last change of the contents.
     pub mtime: Option<SetTime>,
+    /// Last change of the inode, in place of the present time: a kernel that keeps changes for a while reports it with
+    /// them.
+    pub ctime: Option<Timestamp>,
     /// Bytes in a regular file; set before all else, in steps of its own.
     pub size: Option<u64>,
 }
@@ -56,11 +59,13 @@ impl SetAttributes {
     pub(crate) fn is_empty_but_size(&self) -> bool {
         let nothing = SetAttributes {
             size: self.size,
+            ctime: self.ctime,
             ..SetAttributes::default()
         };
         *self == nothing
     }
 
+    /// Changes an inode that was stamped with `now`.
     fn apply(&self, inode: &mut Inode, now: Timestamp) {
         let time = |time: SetTime| match time {
             SetTime::Now => now,
@@ -80,6 +85,9 @@ impl SetAttributes {
         }
         if let Some(mtime) = self.mtime {
             inode.set_mtime(time(mtime));
+        }
+        if let Some(ctime) = self.ctime {
+            inode.set_ctime(ctime);
         }
     }
 
@@ -123,8 +131,8 @@ pub(crate) fn set(mounted: &LiveFs, ino: Ino, attributes: &SetAttributes) -> Res
                 let credits = mounted.reserve(1, 0)?;
                 let handle = mounted.begin(credits)?;
                 locked.change(&handle, |inode| {
-                    attributes.apply(inode, now);
                     inode.stamp(now);
+                    attributes.apply(inode, now);
                 });
                 if inode.is(FileType::Directory) {
                     // No fast commit has a directory's own record.

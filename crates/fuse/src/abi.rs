@@ -270,6 +270,7 @@ pub(crate) mod init {
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const POSIX_ACL: u64 = 1 << 20;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
+    pub(crate) const WRITEBACK_CACHE: u64 = 1 << 16;
     pub(crate) const NO_OPEN_SUPPORT: u64 = 1 << 17;
     pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
     pub(crate) const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
@@ -301,12 +302,15 @@ pub(crate) mod valid {
     pub(crate) const MTIME: u32 = 1 << 5;
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
+    pub(crate) const CTIME: u32 = 1 << 10;
     /// The caller may not keep set-user-ID and set-group-ID.
     pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
 /// The bit of [`OpenOut::open_flags`] that keeps what the kernel has of a file's contents.
 pub(crate) const KEEP_CACHE: u32 = 1 << 1;
+/// The bit of [`WriteIn::write_flags`] of pages that the kernel writes back, for no process in particular.
+pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// The bit of [`WriteIn::write_flags`] of a caller that may not keep set-user-ID and set-group-ID.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// The bit of [`FsyncIn::flags`] that asks for data only.

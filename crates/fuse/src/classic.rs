@@ -20,7 +20,7 @@ use crate::messages::TimedRequest;
 use crate::readers::{Pace, Readers, RequestSource};
 use crate::reply::{Channel, Reply};
 use crate::request::{self, FuseOperation, Malformed, Request, node};
-use crate::serve::{self, MAX_IO};
+use crate::serve::{self, MAX_IO, Wanted};
 use crate::session::Session;
 use crate::stale::Old;
 
@@ -154,7 +154,7 @@ impl FuseDevice {
     ///
     /// # Errors
     /// When the connection ends, or the kernel's version of the protocol is too old.
-    pub(crate) fn shake_hands(&self, with_acls: bool, ring_io: Option<u32>) -> io::Result<u64> {
+    pub(crate) fn shake_hands(&self, wanted: Wanted) -> io::Result<u64> {
         let mut buf = vec![0; abi::READ_BUFFER_MIN];
         loop {
             let Some(bytes) = self.request(&mut buf)? else {
@@ -168,7 +168,7 @@ impl FuseDevice {
             let FuseOperation::Init(offer, offered) = request.operation else {
                 return Err(io::ErrorKind::InvalidData.into());
             };
-            match serve::init(&offer, offered, with_acls, ring_io) {
+            match serve::init(&offer, offered, wanted) {
                 Ok(answer) => self.send(header, &[answer.as_bytes()])?,
                 Err(error) => {
                     let error = abi::OutHeader {

@@ -32,6 +32,7 @@ mod handles;
 mod hostile;
 mod idle;
 mod lookups;
+mod memory;
 mod messages;
 mod mount;
 mod mounts;
@@ -52,6 +53,7 @@ mod waiters;
 pub use connect::{Access, Fuseblk, MountError, Synced, Unmounter};
 #[cfg(feature = "hostile")]
 pub use hostile::{Broken, Parts, answer_all};
+pub use memory::leave_memory_group;
 pub use mount::{IoUring, Mounted, Options, Polling, mount};
 pub use mounts::{ListedMount, mounted_at, mounts_of};
 #[cfg(feature = "null")]

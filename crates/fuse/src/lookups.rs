@@ -24,6 +24,8 @@ struct Known {
     lookups: u64,
     /// Whether it may have the attributes as they were after the last change that was reported to it.
     has_attributes: bool,
+    /// How many times the file is open to be written, if the kernel keeps what is written.
+    writers: u32,
 }
 
 /// Counts of look-ups by inode; see the module.
@@ -89,6 +91,26 @@ impl Lookups {
         let mut shard = self.shard(ino).lock();
         let known = shard.get_mut(&ino.0);
         known.is_some_and(|known| std::mem::take(&mut known.has_attributes))
+    }
+
+    /// A file was opened to be written.
+    pub(crate) fn opened_to_write(&self, ino: Ino) {
+        if let Some(known) = self.shard(ino).lock().get_mut(&ino.0) {
+            known.writers = known.writers.saturating_add(1);
+        }
+    }
+
+    /// A file that was open to be written was closed.
+    pub(crate) fn closed_to_write(&self, ino: Ino) {
+        if let Some(known) = self.shard(ino).lock().get_mut(&ino.0) {
+            known.writers = known.writers.saturating_sub(1);
+        }
+    }
+
+    /// Whether a file is open to be written.
+    pub(crate) fn is_open_to_write(&self, ino: Ino) -> bool {
+        let shard = self.shard(ino).lock();
+        shard.get(&ino.0).is_some_and(|known| known.writers > 0)
     }
 
     /// Takes back `times` look-ups; returns whether none is left, so that the caller must release the inode.

@@ -1,5 +1,5 @@
-//! How many requests of each kind the kernel has sent, how many are answered, how long that took, and bytes read and
-//! written: counted on lines of the threads' own, without a lock.
+//! How many requests of each kind the kernel has sent, how many are answered, how long that took, bytes read and
+//! written, polls, and renames that held commits back: counted on lines of the threads' own, without a lock.
 
 use std::fmt::Write;
 
@@ -73,6 +73,8 @@ struct PollCounts {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Messages {
+    /// Renames that held commits back. [atomic: Relaxed, statistics]
+    held: CachePadded<Statistic>,
     /// [atomic: Relaxed, statistics; each lane written by its thread]
     lanes: Lanes<Counts>,
     /// [atomic: Relaxed, statistics; written by the sole reader]
@@ -99,7 +101,13 @@ impl Messages {
             ("microseconds", of(&self.polls.nanoseconds) / 1000),
         ];
         let polls = polls.map(|(name, value)| format!("polling.{name} {value}\n"));
-        requests.chain(polls)
+        let held = format!("writeback.renames_held {}\n", of(&self.held));
+        requests.chain(polls).chain([held])
+    }
+
+    /// Counts a rename that holds commits back.
+    pub(crate) fn held(&self) {
+        add(&self.held, 1);
     }
 
     /// Counts one request.

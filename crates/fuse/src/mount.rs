@@ -19,6 +19,7 @@ use crate::connect::{self, Access, Connection, Fuseblk, MountError, Synced, Unmo
 use crate::idle::Idle;
 use crate::operations::BoxedFs;
 use crate::readers::Readers;
+use crate::serve::Wanted;
 use crate::session::{ServeError, Session};
 use crate::uring::{self, QueueGate, QueueSizes, RefusedQueue};
 use crate::volume::{Agreed, MountedImage};
@@ -45,8 +46,17 @@ pub struct Options {
     /// How long an unmount that waits for the image to be closed may take.
     pub destroy_timeout: Duration,
     /// Have the kernel open and close files without asking: two messages fewer for each, but what the flags of an open
-    /// file decide is not known then.
+    /// file decide is not known then. Ignored with `writeback_cache`.
     pub no_open: bool,
+    /// Have the kernel keep what programs write, and write it later: then only fsync makes it durable. Ignored if the
+    /// mount is read-only.
+    pub writeback_cache: bool,
+}
+
+impl Options {
+    fn keeps_writes(&self) -> bool {
+        self.writeback_cache && !self.access.read_only
+    }
 }
 
 /// Whether requests are taken over io_uring (Linux 6.14) instead of `/dev/fuse`.
@@ -76,6 +86,10 @@ pub enum Polling {
     Most(Duration),
 }
 
+/// Why sync(1) promises nothing with the writeback cache. It does reach a mount that has a block device, but Linux does
+/// not wait there until it has written what it keeps of FUSE's files (commit 76f9377cd2ab).
+const KEPT: &str =
+    "writeback_cache is on, and sync(1) does not wait for what the kernel keeps of files";
 /// The longest poll of [`Polling::Auto`].
 const POLL_MOST: Duration = Duration::from_micros(50);
 
@@ -119,6 +133,7 @@ impl Default for Options {
             idle_commits: true,
             destroy_timeout: DESTROY_TIMEOUT,
             no_open: false,
+            writeback_cache: false,
         }
     }
 }
@@ -219,11 +234,14 @@ impl Linked {
             synced,
         } = connection;
         let device = Arc::new(FuseDevice::new(device));
-        // With `default_permissions` the kernel checks ACLs, and leaves the umask to them.
-        let with_acls = options.access.default_permissions;
-        // At most 256 KiB.
-        let ring_io = sizes.map(|sizes| sizes.payload as u32);
-        let offered = device.shake_hands(with_acls, ring_io);
+        let wanted = Wanted {
+            // With `default_permissions` the kernel checks ACLs, and leaves the umask to them.
+            acls: options.access.default_permissions,
+            writeback: options.keeps_writes(),
+            // At most 256 KiB.
+            ring_io: sizes.map(|sizes| sizes.payload as u32),
+        };
+        let offered = device.shake_hands(wanted);
         let is_offered = matches!(offered, Ok(offered) if offered & init::OVER_IO_URING != 0);
         let offered = match offered {
             Ok(_) if !is_offered && options.io_uring == IoUring::On => {
@@ -254,8 +272,12 @@ impl Linked {
         let is_offered = |flag| self.offered & flag != 0;
         Agreed {
             takes_privileges: is_offered(init::HANDLE_KILLPRIV_V2),
-            no_open: options.no_open && is_offered(init::NO_OPEN_SUPPORT),
+            // With the writeback cache it matters when files are closed.
+            no_open: options.no_open
+                && !options.keeps_writes()
+                && is_offered(init::NO_OPEN_SUPPORT),
             no_open_dir: is_offered(init::NO_OPENDIR_SUPPORT),
+            writeback: options.keeps_writes() && is_offered(init::WRITEBACK_CACHE),
         }
     }
 
@@ -327,7 +349,7 @@ impl Linked {
 /// # Errors
 /// `MountError` says what the system refused; the file system is closed then.
 pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, MountError> {
-    let linked = match Linked::new(directory, options) {
+    let mut linked = match Linked::new(directory, options) {
         Ok(linked) => linked,
         Err(error) => {
             // The reason of the failure matters; an image that can't be closed is replayed when it is opened next.
@@ -338,7 +360,11 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
     let is_writable = !options.access.read_only;
     let is_idle_committed = is_writable && options.idle_commits && linked.synced != Synced::All;
     let idle = is_idle_committed.then(|| Arc::new(Idle::new()));
-    let (synced, agreed) = (linked.synced.clone(), linked.agreed(options));
+    let agreed = linked.agreed(options);
+    if agreed.writeback {
+        linked.synced = Synced::FsyncOnly(KEPT.into());
+    }
+    let synced = linked.synced.clone();
     let volume = MountedImage::new(fs, is_writable, synced, idle.clone(), agreed);
     let device = Arc::clone(&linked.device);
     volume

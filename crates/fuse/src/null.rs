@@ -34,7 +34,7 @@ use crate::messages::Messages;
 use crate::mount::{Linked, Mounted, Options};
 use crate::operations::{
     Allocation, Answer, Caller, CopyRange, Kind, ListedName, Named, New, Opening, Operations,
-    ServedFs, Setting,
+    ServedFs, Setting, WriteOrigin,
 };
 use crate::stale::LateReply;
 use crate::volume::Agreed;
@@ -369,7 +369,7 @@ impl Operations for Null {
             metadata.gid = change.gid.unwrap_or(metadata.gid);
             metadata.atime = change.atime.map_or(metadata.atime, time);
             metadata.mtime = change.mtime.map_or(metadata.mtime, time);
-            metadata.ctime = changed;
+            metadata.ctime = change.ctime.unwrap_or(changed);
             *metadata
         })
     }
@@ -467,14 +467,17 @@ impl Operations for Null {
         Ok(len)
     }
 
-    fn write(
-        &self,
-        ino: Ino,
-        offset: u64,
-        bytes: &[u8],
-        _caller: Caller,
-        _unprivileged: bool,
-    ) -> Answer<usize> {
+    fn keeps_writes(&self) -> bool {
+        self.agreed.writeback
+    }
+
+    fn unwritten_over(&self, _: Named<'_>, _: Named<'_>, _: RenameFlag) -> Vec<Ino> {
+        Vec::new()
+    }
+
+    fn hold_commits(&self, _files: &[Ino]) {}
+
+    fn write(&self, ino: Ino, offset: u64, bytes: &[u8], _origin: WriteOrigin) -> Answer<usize> {
         let end = offset.saturating_add(bytes.len() as u64);
         self.with(ino, |node| {
             if end > node.metadata.size {

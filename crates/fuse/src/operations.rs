@@ -59,6 +59,16 @@ pub(crate) struct Caller {
     pub(crate) pid: u32,
 }
 
+/// Where the bytes of a write come from.
+#[derive(Clone, Copy)]
+pub(crate) struct WriteOrigin {
+    pub(crate) caller: Caller,
+    /// The kernel says that the file loses set-user-ID and set-group-ID.
+    pub(crate) unprivileged: bool,
+    /// The kernel writes pages back that programs changed before. It does not look at how many bytes were written.
+    pub(crate) from_cache: bool,
+}
+
 /// An extended attribute to be set; `flags` as setxattr(2) has them.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting<'a> {
@@ -118,7 +128,7 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn lookup(&self, at: Named<'_>) -> Answer<Metadata>;
     fn forget(&self, ino: Ino, times: u64);
     fn attributes(&self, ino: Ino) -> Answer<Metadata>;
-    /// `unprivileged`: see [`Operations::write`].
+    /// `unprivileged`: see [`WriteOrigin`].
     fn change(
         &self,
         ino: Ino,
@@ -149,15 +159,15 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn close(&self, ino: Ino, handle: u64, writes: bool);
     /// Fills `buf`; fewer bytes only at the end of the file. The time of access may stay as it is.
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8], keeps_atime: bool) -> Answer<usize>;
-    /// `unprivileged`: the kernel asks to clear the file's set-user-ID and set-group-ID.
-    fn write(
-        &self,
-        ino: Ino,
-        offset: u64,
-        bytes: &[u8],
-        caller: Caller,
-        unprivileged: bool,
-    ) -> Answer<usize>;
+    /// Says how many bytes were written: all of them if they come from the kernel's cache.
+    fn write(&self, ino: Ino, offset: u64, bytes: &[u8], origin: WriteOrigin) -> Answer<usize>;
+    /// Whether the kernel keeps what programs write, and writes it later.
+    fn keeps_writes(&self) -> bool;
+    /// The files that a rename would move over another name, if the kernel may hold changes of them.
+    fn unwritten_over(&self, from: Named<'_>, to: Named<'_>, flag: RenameFlag) -> Vec<Ino>;
+    /// Holds commits back until each of these files is synced or closed, or a second has passed. Waits for a commit
+    /// that is under way.
+    fn hold_commits(&self, files: &[Ino]);
     /// Makes a file durable, and reports a write-out that failed before once to each handle; a directory has no handle.
     fn sync(&self, ino: Ino, handle: Option<u64>, data_only: bool) -> Answer<()>;
     /// Notes that something may have been changed.

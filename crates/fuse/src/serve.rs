@@ -8,19 +8,20 @@
 
 use std::ops::Range;
 
-use lanefs::{Ino, Metadata, RenameFlag, SetAttributes};
+use lanefs::{Ino, Metadata, SetAttributes};
 use rustix::io::Errno;
 use sync::{Arc, Hint};
 
 mod convert;
 mod ioctl;
 mod names;
+mod renames;
 #[cfg(test)]
 mod tests;
 
 use crate::abi;
 use crate::extension::Extension;
-use crate::operations::{Allocation, Answer, BoxedFs, Caller, CopyRange, Setting};
+use crate::operations::{Allocation, Answer, BoxedFs, Caller, CopyRange, Setting, WriteOrigin};
 use crate::reply::{Listing, Reply};
 use crate::request::{FuseOperation, Request, ino};
 use crate::waiters::Waiters;
@@ -77,29 +78,41 @@ pub(crate) enum ServeOutcome {
     Destroy(Reply),
 }
 
-/// The answer to INIT, from what the kernel offers. `ring_io` asks for FUSE over io_uring, and is the number of bytes
-/// that one read or write may have there.
+/// What a mount asks the kernel for in addition.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Wanted {
+    /// That it checks ACLs.
+    pub(crate) acls: bool,
+    /// That it keeps what programs write, and writes it later.
+    pub(crate) writeback: bool,
+    /// FUSE over io_uring, and the number of bytes that one read or write may have there.
+    pub(crate) ring_io: Option<u32>,
+}
+
+/// The answer to INIT, from what the kernel offers.
 ///
 /// # Errors
 /// `PROTO` when the kernel's version is too old to be served.
 pub(crate) fn init(
     offer: &abi::InitIn,
     offered: u64,
-    with_acls: bool,
-    ring_io: Option<u32>,
+    wanted: Wanted,
 ) -> Result<abi::InitOut, Errno> {
     if offer.major < abi::MAJOR || offer.major == abi::MAJOR && offer.minor < abi::MINOR_OLDEST {
         return Err(Errno::PROTO);
     }
     let mut wishes = WISHES;
-    if with_acls {
+    if wanted.acls {
         wishes |= abi::init::POSIX_ACL;
     }
-    if ring_io.is_some() {
+    if wanted.writeback {
+        wishes |= abi::init::WRITEBACK_CACHE;
+    }
+    if wanted.ring_io.is_some() {
         wishes |= abi::init::OVER_IO_URING;
     }
     let agreed = wishes & offered;
-    let max_io = match ring_io {
+    let max_io = match wanted.ring_io {
         Some(bytes) if agreed & abi::init::OVER_IO_URING != 0 => bytes,
         _ => MAX_IO,
     };
@@ -239,12 +252,7 @@ impl Server {
             }
             Op::Fsync(sync) => self.fsync(asked, Some(sync.handle), sync.flags),
             Op::FsyncDir(sync) => self.fsync(asked, None, sync.flags),
-            Op::SyncFs => {
-                let reply = asked.reply;
-                self.waiters.run(operations, move |operations| {
-                    reply.empty(operations.sync_all());
-                });
-            }
+            Op::SyncFs => self.sync_all(asked),
             Op::Fallocate(what) => self.fallocate(asked, &what),
             Op::Copy(what) => self.copy(asked, what),
             Op::GetAttr => asked.get_attr(),
@@ -268,6 +276,7 @@ impl Server {
             Op::RemoveXattr(name) => asked.remove_xattr(name),
             Op::Ioctl(ioctl, input) => self.ioctl(asked, ioctl.command, input),
             Op::Seek(seek) => asked.seek(&seek),
+            rename @ Op::Rename { .. } => self.rename(asked, rename),
             other => asked.name(other),
         }
         if is_change {
@@ -276,10 +285,25 @@ impl Server {
         ServeOutcome::Next
     }
 
+    /// Does work that syncs: where commits may be held back until another request has come, never in this thread.
+    fn run_sync(&self, operations: &Arc<BoxedFs>, work: impl FnOnce(&BoxedFs) + Send + 'static) {
+        match operations.keeps_writes() {
+            true => self.waiters.hand_over(operations, work),
+            false => self.waiters.run(operations, work),
+        }
+    }
+
+    fn sync_all(&self, asked: Asked<'_>) {
+        let reply = asked.reply;
+        self.run_sync(asked.operations, move |operations| {
+            reply.empty(operations.sync_all());
+        });
+    }
+
     fn fsync(&self, asked: Asked<'_>, handle: Option<u64>, flags: u32) {
         let Asked { node, reply, .. } = asked;
         let data_only = flags & abi::DATA_ONLY != 0;
-        self.waiters.run(asked.operations, move |operations| {
+        self.run_sync(asked.operations, move |operations| {
             reply.empty(ino(node).and_then(|ino| operations.sync(ino, handle, data_only)));
         });
     }
@@ -426,11 +450,14 @@ impl Asked<'_> {
     fn write(self, write: &abi::WriteIn, bytes: &[u8]) {
         let _acting = self.operations.act_for(self.caller);
         let offset = write.offset;
-        let unprivileged = write.write_flags & abi::WRITE_KILL_SUIDGID != 0;
+        let origin = WriteOrigin {
+            caller: self.caller,
+            unprivileged: write.write_flags & abi::WRITE_KILL_SUIDGID != 0,
+            from_cache: write.write_flags & abi::WRITE_CACHE != 0,
+        };
         let written = ino(self.node).and_then(|ino| {
             let offset = checked(offset)?;
-            self.operations
-                .write(ino, offset, bytes, self.caller, unprivileged)
+            self.operations.write(ino, offset, bytes, origin)
         });
         let has_failed = written.is_err();
         reply_written(written.map(|written| written as u64), self.reply);
@@ -516,6 +543,11 @@ impl Asked<'_> {
     }
 
     fn seek(self, seek: &abi::SeekIn) {
+        // The image does not have the changes that the kernel holds. After this answer the kernel takes all of a file
+        // for data.
+        if self.operations.keeps_writes() {
+            return self.reply.error(Errno::NOSYS);
+        }
         let found = ino(self.node).and_then(|ino| {
             // The kernel's offsets are signed.
             let offset = i64::try_from(seek.offset).map_err(|_| Errno::NXIO)?;

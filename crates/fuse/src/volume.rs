@@ -4,6 +4,9 @@
 
 mod known;
 mod privileges;
+mod writeback;
+
+use self::writeback::HeldFiles;
 
 use std::ops::Range;
 
@@ -23,7 +26,7 @@ use crate::lookups::Lookups;
 use crate::messages::Messages;
 use crate::operations::{
     Allocation, Answer, Caller, CopyRange, Kind, ListedName, Named, New, Opening, Operations,
-    ServedFs, Setting,
+    ServedFs, Setting, WriteOrigin,
 };
 use crate::stale::{Invalidations, LateReply};
 use crate::tuning;
@@ -47,6 +50,8 @@ pub(crate) struct MountedImage {
     stale: Invalidations,
     messages: Arc<Messages>,
     agreed: Agreed,
+    /// The files whose renames hold commits back.
+    held: HeldFiles,
 }
 
 /// What this mount negotiated with the kernel, as far as operations depend on it.
@@ -58,6 +63,8 @@ pub(crate) struct Agreed {
     pub(crate) no_open: bool,
     /// The kernel opens directories without a message.
     pub(crate) no_open_dir: bool,
+    /// The kernel keeps what programs write, and the sizes and times of files, and writes them later.
+    pub(crate) writeback: bool,
 }
 
 /// The number for an error of the library.
@@ -83,6 +90,7 @@ impl MountedImage {
             stale: Invalidations::new(),
             messages: Arc::default(),
             agreed,
+            held: HeldFiles::new(),
         }
     }
 
@@ -237,7 +245,10 @@ impl Operations for MountedImage {
         caller: Caller,
         unprivileged: bool,
     ) -> Answer<Metadata> {
-        let changed = self.set_attributes(ino, change, caller, unprivileged);
+        let changed = match self.set_attributes(ino, change, caller, unprivileged) {
+            Err(FsError::NotPermitted) if self.are_times_of_writes(change) => Ok(()),
+            changed => changed,
+        };
         if changed.is_err() {
             // Some of it may be done.
             self.attributes_changed(ino);
@@ -337,6 +348,9 @@ impl Operations for MountedImage {
         if self.agreed.no_open {
             return 0;
         }
+        if self.agreed.writeback && how.writes {
+            self.lookups.opened_to_write(ino);
+        }
         // A failed write-out of an inode is reported when the inode is used; a read-only mount has no writes that fail.
         let seen = match self.is_writable {
             true => self.fs.inodes().write_failures(ino).unwrap_or(0),
@@ -348,6 +362,10 @@ impl Operations for MountedImage {
     fn close(&self, ino: Ino, handle: u64, writes: bool) {
         self.handles.close(handle);
         if writes {
+            if self.agreed.writeback {
+                self.lookups.closed_to_write(ino);
+                self.held.end(self.fs.inodes(), ino);
+            }
             self.fs.inodes().closed(ino);
         }
     }
@@ -361,27 +379,35 @@ impl Operations for MountedImage {
         read.map_err(errno)
     }
 
-    fn write(
-        &self,
-        ino: Ino,
-        offset: u64,
-        bytes: &[u8],
-        caller: Caller,
-        unprivileged: bool,
-    ) -> Answer<usize> {
+    fn write(&self, ino: Ino, offset: u64, bytes: &[u8], origin: WriteOrigin) -> Answer<usize> {
         // Older kernels do not say it.
         let unprivileged = match self.agreed.takes_privileges {
-            true => unprivileged,
-            false => caller.uid != 0,
+            true => origin.unprivileged,
+            false => origin.caller.uid != 0,
         };
-        self.before_writing(ino, caller, unprivileged)
+        self.before_writing(ino, origin.caller, unprivileged)
             .map_err(errno)?;
-        let written = self.write_bytes(ino, offset, bytes);
-        // Nobody waits for the answer: these are a mapping's pages, after which the kernel only marks the attributes.
-        if caller.pid == 0 {
-            self.marked_by_kernel(&[ino]);
+        if !origin.from_cache {
+            return self.write_bytes(ino, offset, bytes);
         }
+        let written = self.write_back(ino, offset, bytes);
+        // Nobody waits for the answer: after it the kernel only marks the attributes, and with the writeback cache it
+        // does not even mark the blocks.
+        self.marked_by_kernel(&[ino]);
         written
+    }
+
+    fn keeps_writes(&self) -> bool {
+        self.agreed.writeback
+    }
+
+    fn unwritten_over(&self, from: Named<'_>, to: Named<'_>, flag: RenameFlag) -> Vec<Ino> {
+        self.moved_unwritten(from, to, flag)
+    }
+
+    fn hold_commits(&self, files: &[Ino]) {
+        self.held.begin(self.fs.inodes(), files);
+        self.messages.held();
     }
 
     fn sync(&self, ino: Ino, handle: Option<u64>, data_only: bool) -> Answer<()> {
@@ -389,6 +415,11 @@ impl Operations for MountedImage {
             return Ok(());
         }
         let fs = self.fs.inodes();
+        if self.agreed.writeback {
+            self.held.end(fs, ino);
+            // An fsync log may record names that a held rename changes.
+            fs.await_delays();
+        }
         let Some(handle) = handle.filter(|_| !self.agreed.no_open) else {
             let synced = if data_only {
                 fs.fdatasync(ino)

@@ -109,6 +109,16 @@ impl Waiters {
         if direct.others < self.direct_most {
             return work(on);
         }
+        self.hand_over(on, work);
+    }
+
+    /// Does work that waits for requests which other threads answer: in a waiter, maybe after this has returned. If all
+    /// waiters are busy, this thread does it.
+    pub(crate) fn hand_over<T: Send + Sync + 'static>(
+        &self,
+        on: &Arc<T>,
+        work: impl FnOnce(&T) + Send + 'static,
+    ) {
         let on = Arc::clone(on);
         let work: Work = Box::new(move || work(&on));
         if let Some(work) = self.shared.hand_over(work, self.queued_most) {

@@ -147,11 +147,11 @@ pub use engine::RecoveryError;
 #[cfg(feature = "canaries")]
 pub use engine::canary;
 pub use engine::{
-    Acting, Allocate, Atime, BlockClaimant, CommitDelay, CutDevice, DataMode, DirReserve, FileType, Flags,
-    Generation, GroupLock, GroupScan, Ino, InodeFs, InodeLookup, InodeRef, LogUpdate, LogUse,
-    Mapping, Metadata, MountOptions, NewContent, NewInode, OnError, OrphanForm, Preallocation,
-    RenameFlag, ReplayPolicy, SetAttributes, SetTime, StatFs, Stopped, StreamGoal, Superblock,
-    Synchronous, Timestamp, VariantError, Variants, Xattr, XattrFlag,
+    Acting, Allocate, Atime, BlockClaimant, CommitDelay, CutDevice, DataMode, DirReserve, FileType,
+    Flags, Generation, GroupLock, GroupScan, Ino, InodeFs, InodeLookup, InodeRef, LogUpdate,
+    LogUse, Mapping, Metadata, MountOptions, NewContent, NewInode, OnError, OrphanForm,
+    Preallocation, RenameFlag, ReplayPolicy, SetAttributes, SetTime, StatFs, Stopped, StreamGoal,
+    Superblock, Synchronous, Timestamp, VariantError, Variants, Xattr, XattrFlag,
 };
 pub use error::Error;
 pub use file::{File, OpenOptions};

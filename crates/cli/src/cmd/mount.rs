@@ -60,6 +60,8 @@ const STOPPED: u8 = b'!';
                        the host has a free loop device)
   no_open              let the kernel open and close files without asking: fewer messages; see
                        docs/mount.md for what differs then
+  writeback_cache      let the kernel keep what programs write, and write it later: only fsync
+                       makes it durable then, not sync(1); see docs/mount.md
   destroy_timeout=SECONDS
                        how long umount(8) waits for a device that does not answer, if the kernel
                        has a block device (default 30)
@@ -300,6 +302,7 @@ impl Args {
         settings: &Settings,
         signals: &UnixStream,
     ) -> Result<Mounted, Failure> {
+        leave_clients_memory(context, settings);
         let (fs, held) = open_to_mount(
             context,
             &self.image,
@@ -332,6 +335,7 @@ impl Args {
         options.block_device = settings.block_device;
         options.idle_commits = settings.idle_commits;
         options.no_open = settings.no_open;
+        options.writeback_cache = settings.writeback_cache;
         options.destroy_timeout = settings.destroy_timeout.unwrap_or(options.destroy_timeout);
         let left = fuse::mounts_of(Path::new(&options.source));
         let mounted = fuse::mount(fs, &self.directory, &options)
@@ -348,9 +352,7 @@ impl Args {
         if let Synced::FsyncOnly(why) = mounted.synced()
             && is_writable
         {
-            context.note(format_args!(
-                "sync(1) does not reach this mount, only fsync does: {why}"
-            ));
+            note_fsync_only(context, settings.writeback_cache, why);
         }
         for mount in left {
             let directory = mount.directory.display();
@@ -366,6 +368,26 @@ impl Args {
         }
         Ok(mounted)
     }
+}
+
+/// Warns if the server remains in the memory control group of its clients.
+fn leave_clients_memory(context: &Context, settings: &Settings) {
+    // Threads that are started later inherit it.
+    if settings.writeback_cache
+        && let Err(why) = fuse::leave_memory_group()
+    {
+        context.note(format_args!(
+            "programs that wait for memory may wait for this server, and it for them: {why}"
+        ));
+    }
+}
+
+fn note_fsync_only(context: &Context, is_kept: bool, why: &str) {
+    let what = match is_kept {
+        true => "only fsync makes changes durable",
+        false => "sync(1) does not reach this mount, only fsync does",
+    };
+    context.note(format_args!("{what}: {why}"));
 }
 
 /// Why a mount was refused, with the next step.

@@ -68,6 +68,7 @@ const OPTIONS: &[&str] = &[
     "fuseblk",
     "nofuseblk",
     "no_open",
+    "writeback_cache",
     "discard",
     "nodiscard",
     "grpid",
@@ -126,6 +127,8 @@ pub struct Settings {
     pub destroy_timeout: Option<Duration>,
     /// Whether the kernel opens and closes files without asking.
     pub no_open: bool,
+    /// Whether the kernel keeps what programs write, and writes it later.
+    pub writeback_cache: bool,
     /// Whether the file system is checked before it is mounted.
     pub checks: bool,
 }
@@ -150,6 +153,7 @@ impl Settings {
             idle_commits: true,
             destroy_timeout: None,
             no_open: false,
+            writeback_cache: false,
             checks: false,
         };
         let words = lists.into_iter().flat_map(|list| list.split(','));
@@ -211,6 +215,7 @@ impl Settings {
             "poll" => return self.take_poll(value),
             "destroy_timeout" => return self.take_destroy_timeout(value),
             "no_open" => self.no_open = true,
+            "writeback_cache" => self.writeback_cache = true,
             "check" | "nocheck" => self.checks = name == "check",
             "fuseblk" => self.block_device = Fuseblk::Always,
             "nofuseblk" => self.block_device = Fuseblk::Never,

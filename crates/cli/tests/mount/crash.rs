@@ -50,7 +50,7 @@ struct Setting {
 
 const LOGGED: &[&str] = &["-b", "4096", "-J", "size=8", "-O", "fast_commit"];
 const PLAIN: &[&str] = &["-b", "4096", "-J", "size=4"];
-const SETTINGS: [Setting; 6] = [
+const SETTINGS: [Setting; 8] = [
     Setting {
         name: "sync reaches it, fsync log",
         features: LOGGED,
@@ -93,6 +93,18 @@ const SETTINGS: [Setting; 6] = [
         features: LOGGED,
         options: "fuseblk,nofast_commit",
         is_sync_a_promise: true,
+    },
+    Setting {
+        name: "writeback cache, fsync log",
+        features: LOGGED,
+        options: "fuseblk,writeback_cache,log_use=always",
+        is_sync_a_promise: false,
+    },
+    Setting {
+        name: "writeback cache, full commits",
+        features: PLAIN,
+        options: "nofuseblk,writeback_cache",
+        is_sync_a_promise: false,
     },
 ];
 
@@ -258,7 +270,7 @@ fn what_was_promised_on_a_mount_is_there_after_a_power_cut() {
         return;
     }
     let mut judge = Judge::new();
-    for (seed, setting) in (1..).zip(&SETTINGS[..2]) {
+    for (seed, setting) in (1..).zip(SETTINGS[..2].iter().chain(&SETTINGS[6..])) {
         let cuts = record(setting, seed, FEW_OPERATIONS, "");
         let judged = cut(cuts, setting, seed, FEW / 2, |state, expects| {
             judge.judge(state, expects)

@@ -30,3 +30,4 @@ mod trees;
 mod truth;
 mod tuning;
 mod waiters;
+mod writeback;

@@ -37,7 +37,8 @@ fn start_with(value: &str, image: &Path, options: &str) -> Option<Served> {
     with_parameter(value, || Served::start(image, options))
 }
 
-fn start(image: &Path, options: &str) -> Option<Served> {
+/// Mounts while the kernel offers FUSE over io_uring; `None` if it does not have it.
+pub fn start(image: &Path, options: &str) -> Option<Served> {
     start_with("Y", image, options)
 }
 

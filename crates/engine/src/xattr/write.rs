@@ -92,8 +92,8 @@ pub(crate) fn apply(
     let handle = mounted.begin(credits)?;
     change.apply(&handle, locked);
     locked.change(&handle, |inode| {
-        and(inode);
         inode.stamp(now);
+        and(inode);
     });
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Permissions, owners and times.
 
-use lanefs_engine::{Allocate, Ino, NewInode, SetAttributes, SetTime, Timestamp};
+use lanefs_engine::{Allocate, Ino, NewInode, SetAttributes, SetTime, Timestamp, XattrFlag};
 
 use crate::files::opened;
 use crate::image::{clock, make, record, sweep};
@@ -95,6 +95,40 @@ fn fallocate_says_that_a_file_was_modified_also_where_it_was_as_wanted() {
         fs.allocate(file, how, offset, len).unwrap();
         let now = fs.metadata(file).unwrap().mtime;
         assert_eq!(now, clock(), "{how:?} {offset} {len}");
+    }
+    fs.close().unwrap();
+}
+
+#[test]
+fn the_time_of_a_change_is_now_unless_it_is_given() {
+    let Some(image) = make(&["-b", "1024"], 8 << 20) else {
+        return;
+    };
+    let (_device, fs) = opened(&image);
+    let given = Timestamp {
+        seconds: 9,
+        nanoseconds: 7,
+    };
+    let acl =
+        b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x04\0\x05\0\0\0\x04\0\x04\0\xff\xff\xff\xff\
+                \x10\0\x04\0\xff\xff\xff\xff\x20\0\x04\0\xff\xff\xff\xff";
+    let name = b"system.posix_acl_access";
+    for has_acl in [false, true] {
+        if has_acl {
+            fs.set_xattr(Ino::ROOT, name, acl, XattrFlag::Any).unwrap();
+        }
+        for ctime in [Some(given), None] {
+            let attributes = SetAttributes {
+                mode: Some(0o750),
+                mtime: Some(SetTime::At(given)),
+                ctime,
+                ..SetAttributes::default()
+            };
+            fs.set_attributes(Ino::ROOT, &attributes).unwrap();
+            let found = fs.metadata(Ino::ROOT).unwrap();
+            assert_eq!(found.mtime, given);
+            assert_eq!(found.ctime, ctime.unwrap_or_else(clock), "{has_acl}");
+        }
     }
     fs.close().unwrap();
 }

@@ -149,16 +149,20 @@ pub(super) fn entry_of_listed(ino: Ino, file_type: FileType) -> abi::EntryOut {
     }
 }
 
+fn timestamp(seconds: u64, nanoseconds: u32) -> Timestamp {
+    Timestamp {
+        seconds: seconds.cast_signed(),
+        nanoseconds: nanoseconds.min(NANOSECONDS_MAX),
+    }
+}
+
 /// What a SETATTR changes.
 pub(super) fn set_attributes(change: &abi::SetAttrIn) -> SetAttributes {
     let has = |bit| change.valid & bit != 0;
     let time = |bit, now, seconds: u64, nanoseconds: u32| {
         has(bit).then(|| match has(now) {
             true => SetTime::Now,
-            false => SetTime::At(Timestamp {
-                seconds: seconds.cast_signed(),
-                nanoseconds: nanoseconds.min(NANOSECONDS_MAX),
-            }),
+            false => SetTime::At(timestamp(seconds, nanoseconds)),
         })
     };
     SetAttributes {
@@ -179,6 +183,7 @@ pub(super) fn set_attributes(change: &abi::SetAttrIn) -> SetAttributes {
             change.mtime,
             change.mtime_nsec,
         ),
+        ctime: has(valid::CTIME).then(|| timestamp(change.ctime, change.ctime_nsec)),
     }
 }
 

@@ -3,10 +3,7 @@
 use lanefs::{FileType, Metadata};
 
 use super::convert::{named, new, opening, unpacked};
-use super::{
-    Asked, Errno, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, RenameFlag, abi,
-    entry_of_nothing, entry_out, ino, reply_entry,
-};
+use super::{Asked, Errno, abi, entry_of_nothing, entry_out, ino, reply_entry};
 use crate::operations::{Answer, Kind, Opening};
 use crate::request::FuseOperation;
 
@@ -28,12 +25,6 @@ impl Asked<'_> {
                 let gone = named(self.node, name).and_then(|at| self.operations.rmdir(at));
                 self.reply.empty(gone);
             }
-            Op::Rename {
-                name,
-                new_directory,
-                new_name,
-                flags,
-            } => self.rename(name, (new_directory, new_name), flags),
             Op::Link { old_node, name } => self.link(old_node, name),
             Op::Create(how, name) => self.create(&how, name),
             Op::TmpFile(how) => self.create_unnamed(&how),
@@ -94,23 +85,6 @@ impl Asked<'_> {
         let made =
             named(self.node, name).and_then(|at| self.operations.make(at, Kind::Directory, new));
         reply_entry(made, self.reply);
-    }
-
-    fn rename(self, name: &[u8], (new_directory, new_name): (u64, &[u8]), flags: u32) {
-        let _acting = self.operations.act_for(self.caller);
-        let owner = (self.caller.uid, self.caller.gid);
-        let whiteout = (flags & RENAME_WHITEOUT != 0).then_some(owner);
-        let flag = match flags & !RENAME_WHITEOUT {
-            0 => Ok(RenameFlag::Replace),
-            RENAME_NOREPLACE => Ok(RenameFlag::NoReplace),
-            RENAME_EXCHANGE => Ok(RenameFlag::Exchange),
-            _ => Err(Errno::INVAL),
-        };
-        let renamed = flag.and_then(|flag| {
-            let (from, to) = (named(self.node, name)?, named(new_directory, new_name)?);
-            self.operations.rename(from, to, flag, whiteout)
-        });
-        self.reply.empty(renamed);
     }
 
     /// The request is about the directory of the new name.

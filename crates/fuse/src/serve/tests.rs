@@ -333,26 +333,39 @@ fn what_is_not_agreed_on_is_left_out_and_old_kernels_are_refused() {
         max_readahead: 1 << 17,
         flags: 0,
     };
-    let all = init(&offer(7, 99), u64::MAX, true, None).unwrap();
+    let nothing = Wanted::default();
+    let acls = Wanted {
+        acls: true,
+        ..nothing
+    };
+    let ring = Wanted {
+        ring_io: Some(1 << 17),
+        ..acls
+    };
+    let all = init(&offer(7, 99), u64::MAX, acls).unwrap();
     assert_eq!((all.major, all.minor), (abi::MAJOR, abi::MINOR));
     let flags = u64::from(all.flags) | u64::from(all.flags2) << 32;
     assert_eq!(flags, WISHES | abi::init::POSIX_ACL);
-    let none = init(&offer(7, 31), 0, true, Some(1 << 17)).unwrap();
+    let none = init(&offer(7, 31), 0, ring).unwrap();
     assert_eq!((none.flags, none.flags2, none.minor), (0, 0, 31));
     assert_eq!((none.max_write, none.max_pages), (MAX_IO, 256));
-    let ring = init(&offer(7, 45), u64::MAX, true, Some(1 << 17)).unwrap();
+    let ring = init(&offer(7, 45), u64::MAX, ring).unwrap();
     assert_eq!(
         (ring.flags2, ring.max_write, ring.max_pages),
         (1 << 9 | 1 << 2 | 1, 1 << 17, 32)
     );
-    let without = init(&offer(7, 31), u64::MAX, false, None).unwrap();
+    let kept = Wanted {
+        writeback: true,
+        ..nothing
+    };
+    let kept = init(&offer(7, 45), u64::MAX, kept).unwrap();
+    let without = init(&offer(7, 31), u64::MAX, nothing).unwrap();
     assert_eq!(u64::from(without.flags) & abi::init::POSIX_ACL, 0);
+    let changed = kept.flags ^ without.flags;
+    assert_eq!(u64::from(changed), abi::init::WRITEBACK_CACHE);
     // A kernel to come asks again, in this version.
-    assert_eq!(
-        init(&offer(8, 0), 0, false, None).unwrap().major,
-        abi::MAJOR
-    );
+    assert_eq!(init(&offer(8, 0), 0, nothing).unwrap().major, abi::MAJOR);
     for old in [offer(7, 27), offer(6, 99)] {
-        assert!(init(&old, u64::MAX, false, None).is_err());
+        assert!(init(&old, u64::MAX, nothing).is_err());
     }
 }

@@ -13,6 +13,15 @@ const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// What chmod changes.
 const PERMISSIONS: u16 = 0o7777;
 
+/// Whether a change changes nothing but the time of change.
+fn is_empty_but_ctime(change: &SetAttributes) -> bool {
+    let nothing = SetAttributes {
+        ctime: change.ctime,
+        ..SetAttributes::default()
+    };
+    *change == nothing
+}
+
 impl MountedImage {
     pub(super) fn set_attributes(
         &self,
@@ -27,7 +36,7 @@ impl MountedImage {
         // The kernel sends a request without any attribute if it leaves it to us to take the bits off. It does so
         // before a write, where `before_writing` takes them off, and for chown(-1, -1), which only the owner and root
         // may call. So such a request takes them off here only if it comes from these.
-        let is_empty = change == SetAttributes::default();
+        let is_empty = is_empty_but_ctime(&change);
         let mut is_append_only = false;
         if change.size.is_some() || is_given_away || is_empty {
             let now = fs.metadata(ino)?;
@@ -47,7 +56,7 @@ impl MountedImage {
             }
         }
         // A chown to the same owner also sets the time of change, as in ext4.
-        if change == SetAttributes::default() {
+        if is_empty_but_ctime(&change) {
             if is_append_only {
                 return Ok(());
             }
