@@ -126,3 +126,31 @@ fn a_request_that_fails_leaves_no_old_pages_and_attributes() {
         }
     }
 }
+
+/// The kernel writes the pages in one request, and does not look at how many bytes of it were written.
+#[test]
+fn msync_reports_pages_for_which_there_was_no_room() {
+    if !can_mount() || !Hand::is_there() {
+        return;
+    }
+    let (folder, hand) = (tempfile::tempdir().unwrap(), Hand::start());
+    let image = image(folder.path(), "a.img", 16 << 20, &["-b", "4096"]);
+    let served = Served::start(&image, "");
+    let path = served.path().join("mapped");
+    File::create(&path).unwrap().set_len(1 << 20).unwrap();
+    fill(&served);
+    let mut options = File::options();
+    let large = options
+        .write(true)
+        .open(served.path().join("large"))
+        .unwrap();
+    let shorter = large.metadata().unwrap().len() - (400 << 10);
+    large.set_len(shorter).unwrap();
+    large.sync_all().unwrap();
+    let arguments: [&dyn std::fmt::Display; 5] = [&path.display(), &0, &(1 << 20), &7, &"msync"];
+    let error = hand.run("map", &arguments).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(28));
+    drop(large);
+    served.unmount();
+    testkit::e2fsck(&image);
+}
