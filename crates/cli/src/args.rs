@@ -1,6 +1,6 @@
 //! Options and number formats that several commands share.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -50,6 +50,18 @@ impl FsArgs {
             None => Ok(&self.image),
         }
     }
+}
+
+/// Refuses `-` as the image: its blocks are not written in the order of their numbers, so a pipe can't take them.
+///
+/// # Errors
+/// A usage failure.
+pub fn refuse_stdout(output: &Path) -> Result<(), Failure> {
+    if output != Path::new("-") {
+        return Ok(());
+    }
+    let failure = Failure::usage("an image can't be written to standard output");
+    Err(failure.hint("name a file, and copy it afterwards; ./- is a file of that name"))
 }
 
 /// Reads a number of bytes: plain, or with s (512), K, M, G, T (powers of 1024; `KiB` and `KB` mean the same).

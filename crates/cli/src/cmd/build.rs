@@ -4,7 +4,7 @@
 //! exit with 130.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use lanefs::build::{
@@ -12,7 +12,7 @@ use lanefs::build::{
 };
 use lanefs::make;
 
-use crate::args::parse_size;
+use crate::args::{parse_size, refuse_stdout};
 use crate::context::Context;
 use crate::epoch;
 use crate::failure::Failure;
@@ -73,18 +73,6 @@ pub struct BuildArgs {
     sync: bool,
     #[command(flatten)]
     mkfs: super::mkfs_args::MkfsArgs,
-}
-
-/// Refuses `-` as the image: its blocks are not written in the order of their numbers, so a pipe can't take them.
-///
-/// # Errors
-/// A usage failure.
-pub fn refuse_stdout(output: &Path) -> Result<(), Failure> {
-    if output != Path::new("-") {
-        return Ok(());
-    }
-    let failure = Failure::usage("an image can't be written to standard output");
-    Err(failure.hint("name a file, and copy it afterwards; ./- is a file of that name"))
 }
 
 /// Whether a source is a directory whose files' owners are asked for.

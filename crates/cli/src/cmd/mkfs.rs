@@ -61,7 +61,7 @@ struct Refused {
 impl MkfsCommand {
     /// Makes the file system.
     pub fn run(self, context: &Context) -> Result<(), Failure> {
-        super::build::refuse_stdout(&self.image)?;
+        crate::args::refuse_stdout(&self.image)?;
         let mut options = self.options()?;
         let begun = sync::clock::now();
         let unit = options
