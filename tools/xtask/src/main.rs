@@ -18,6 +18,7 @@ mod sharing;
 mod shipped;
 mod suites;
 mod tidy;
+mod xfstests;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -30,7 +31,8 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
                           crash, sharing, instructions, documentation
        cargo xtask tidy   the house rules alone
        cargo xtask suites [NAME ...]
-                          outside suites and long runs (posix, fsx, trees, kill, crash, uring, schedules, long, measure)
+                          outside suites and long runs (posix, fsx, trees, kill, crash, uring, schedules, long, measure,
+                          xfstests)
        cargo xtask crash  power cuts, faults and random work in memory; `cargo xtask crash --help`
        cargo xtask instructions [--update]
                           the instructions of each operation, counted by callgrind, against results/instructions.md

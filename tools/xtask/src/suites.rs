@@ -87,16 +87,19 @@ const SUITES: &[Suite] = &[
 
 /// The suite of all tests of mounts, with each mount over io_uring.
 const URING: &str = "uring";
+/// The suite of `crate::xfstests`.
+const XFSTESTS: &str = "xfstests";
 /// Whether the kernel offers FUSE over io_uring, to be read and set.
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Runs the suites with these names, or all.
 pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
-    let known = |name: &&str| *name == URING || SUITES.iter().any(|suite| suite.name == *name);
+    let is_apart = |name: &str| [URING, XFSTESTS].contains(&name);
+    let known = |name: &&str| is_apart(name) || SUITES.iter().any(|suite| suite.name == *name);
     if let Some(name) = names.iter().find(|name| !known(name)) {
         let mut all: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
         all.dedup();
-        all.push(URING);
+        all.extend([URING, XFSTESTS]);
         return Err(format!("no suite `{name}`: {}", all.join(", ")));
     }
     for suite in SUITES {
@@ -116,10 +119,15 @@ pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
             return Err(format!("suites: FAILED at {}", suite.name));
         }
     }
-    match names.is_empty() || names.contains(&URING) {
-        true => over_io_uring(root),
-        false => Ok(()),
+    let is_wanted = |name: &str| names.is_empty() || names.contains(&name);
+    if is_wanted(URING) {
+        over_io_uring(root)?;
     }
+    if is_wanted(XFSTESTS) {
+        println!("==> {XFSTESTS}");
+        crate::xfstests::run(root)?;
+    }
+    Ok(())
 }
 
 /// Runs the tests of mounts, those apart that choose the transport themselves, while the kernel offers FUSE over

@@ -1,0 +1,65 @@
+#!/bin/bash
+# Stands before mount(8) umount(8) df(1) and findmnt(8) for xfstests: what mounts the two devices is lanefs; and
+# their mounts show the devices and the type ext4 instead of the anchors and fuseblk.lanefs.
+name=${0##*/}
+for folder in /usr/bin /bin /usr/sbin /sbin; do
+  [ -x "$folder/$name" ] && real=$folder/$name && break
+done
+
+# The loop device that the mount of the device $1 has for the kernel.
+anchor_of() {
+  local file
+  for file in /sys/block/loop*/loop/backing_file; do
+    [ "$(<"$file")" = "/memfd:lanefs:$1 (deleted)" ] || continue
+    file=${file#/sys/block/}
+    echo "/dev/${file%%/*}"
+    return
+  done 2>/dev/null
+}
+
+is_ours() { [ "$1" = "$TEST_DEV" ] || [ "$1" = "$SCRATCH_DEV" ]; }
+
+if [ "$name" = mount ]; then
+  options= type= device= plain=yes words=()
+  arguments=("$@")
+  while [ $# -gt 0 ]; do
+    case $1 in
+      -o) options+=,$2; shift ;;
+      -o*) options+=,${1#-o} ;;
+      -t) type=$2; shift ;;
+      -r) options+=,ro ;;
+      -w) options+=,rw ;;
+      --*|-M|-B|-R) plain=no ;;
+      -*) ;;
+      *) words+=("$1") ;;
+    esac
+    shift
+  done
+  case ,$options, in *,remount,*|*,bind,*|*,rbind,*|*,move,*) plain=no ;; esac
+  if [ $plain = yes ] && [ ${#words[@]} = 2 ] && is_ours "${words[0]}" && [ "${type:-ext4}" = ext4 ]; then
+    exec "$LANEFS" mount -o "allow_other$options" "${words[@]}"
+  fi
+  set -- "${arguments[@]}"
+fi
+
+arguments=() sed=(-e 's/fuseblk\.lanefs/ext4/g')
+for argument; do
+  [ "$argument" = ext4 ] && [ "$name" = findmnt ] && argument=fuseblk.lanefs
+  if is_ours "$argument"; then
+    anchor=$(anchor_of "$argument")
+    [ -n "$anchor" ] && argument=$anchor
+  fi
+  arguments+=("$argument")
+done
+case $name in
+  mount|df|findmnt)
+    if [ $# -eq 0 ] || [ "$name" != mount ]; then
+      for device in "$TEST_DEV" "$SCRATCH_DEV"; do
+        anchor=$(anchor_of "$device")
+        [ -n "$anchor" ] && sed+=(-e "s,$anchor\\b,$device,g")
+      done
+      "$real" "${arguments[@]}" | sed "${sed[@]}"
+      exit "${PIPESTATUS[0]}"
+    fi ;;
+esac
+exec "$real" "${arguments[@]}"
