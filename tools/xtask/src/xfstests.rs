@@ -1,5 +1,6 @@
 //! `cargo xtask suites xfstests`: the quick generic tests of xfstests, first on the kernel's ext4, then those that pass
-//! there on a mount of lanefs. `docs/suites.md` has what it needs, `xfstests/expected.txt` why a test is not run or fails.
+//! there on a mount of lanefs. `docs/suites.md` has what it needs, `xfstests/expected.txt` why a test is not
+//! run or fails.
 
 use std::collections::BTreeMap;
 use std::fs;
