@@ -273,7 +273,11 @@ fn a_new_file_that_has_the_number_of_an_orphan_is_found_again() {
         for (name, number) in [("one", numbers[0]), ("two", numbers[1])] {
             fs::write(linux.at(name), [9; 5000]).unwrap();
             let now = fs::metadata(linux.at(name)).unwrap().ino();
-            assert_eq!(now, number, "Linux takes the number again");
+            if now != number {
+                // Linux leaves out numbers that were freed a moment ago (its `recently_deleted`).
+                testkit::skip("Linux did not take a freed inode number again");
+                return;
+            }
         }
         linux.fsync("two");
         let (seen, records) = by_lanefs(&linux.crashed("orphans.img"));
