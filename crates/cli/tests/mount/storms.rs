@@ -128,7 +128,6 @@ fn storm((name, change): Storm, place: &Place<'_>, changes: u64) {
 }
 
 #[test]
-#[ignore = "an open fault: about one run in three keeps times from before a change"]
 fn no_answer_from_before_a_change_is_kept_after_it() {
     if !can_mount() || !Hand::is_there() {
         return;
