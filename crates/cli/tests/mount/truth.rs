@@ -71,9 +71,9 @@ fn shown(at: BorrowedFd<'_>, name: &Path, flags: AtFlags) -> Option<Shown> {
 
 /// What the kernel keeps of a file: what two looks in a row find.
 ///
-/// One look can find old times, or old and new ones mixed: as it stores an answer, Linux (`fuse_change_attributes_common`)
-/// marks the attributes as valid before it has stored the times, and stat(2) takes no lock. What is kept from before a
-/// change stays as it is, so all looks find it.
+/// One look can find old times, or old and new ones mixed: when Linux stores an answer
+/// (`fuse_change_attributes_common`), it marks the attributes as valid before it stores the times, and stat(2) takes no
+/// lock. Attributes that the kernel wrongly keeps stay as they are, so every look finds them.
 fn kept(at: BorrowedFd<'_>, name: &Path) -> Shown {
     let look = || shown(at, name, AtFlags::empty()).unwrap();
     let mut last = look();
