@@ -141,7 +141,7 @@ pub fn place_for_repair(path: &Path, options: &ImageArgs) -> Result<Arc<dyn Bloc
     place(Arc::clone(&device), location).map_err(|error| explain(path, &device, location, error))
 }
 
-/// Opens the device of an external journal, which nobody else uses, to replay and empty it.
+/// Opens the device of an external journal, to replay and empty it. A device in use is refused.
 pub fn journal_for_writing(path: &Path) -> Result<Arc<dyn BlockDevice>, Failure> {
     let device = open_unused(path).map_err(|error| not_to_be_had(path, error))?;
     Ok(Arc::new(device))
@@ -175,7 +175,7 @@ pub fn held(place: Arc<dyn BlockDevice>) -> Arc<HeldDevice> {
     Arc::new(HeldDevice::new(place, HELD_BYTES))
 }
 
-/// The directory that has an image mounted, by the clause that says how it is in use.
+/// The directory on which an image is mounted, taken from the words that describe how the image is in use.
 fn mounted_on(user: &str) -> Option<&str> {
     let (_, place) = user.rsplit_once("mounted on ")?;
     (place.starts_with('/') && !place.contains([',', ' '])).then_some(place)
@@ -201,9 +201,9 @@ fn not_to_be_had(path: &Path, error: Error) -> Failure {
     }
 }
 
-/// Opens the file system in an image that no other process uses or changes, to mount it. An image that can be written
-/// to also returns what is to be released when it is mounted: not with `read_only`, and not if the image may only be
-/// read.
+/// Opens the file system in an image that no other process uses or changes, to mount it. The second value holds back
+/// what is written, and is released once the file system is mounted. It is `None` with `read_only`, and if the image
+/// may only be read.
 pub fn open_to_mount(
     context: &Context,
     path: &Path,

@@ -38,11 +38,11 @@ fn stdin_at(argument: OsString) -> OsString {
 
 /// Names under which the program is `lanefs check`: what fsck(8) and systemd run for a line of fstab.
 const FSCK_NAMES: [&str; 2] = ["fsck.lanefs", "fsck.fuse.lanefs"];
-/// The exit status of a command line that can't be understood, for all commands but those of [`usage_status`].
+/// The exit status of a command line that can't be understood; [`usage_status`] names the commands with another one.
 const USAGE: u8 = 2;
 
-/// The exit status if the words after a command's name can't be understood: as in fsck(8) and mount(8) for what stands
-/// for them.
+/// The exit status if the words after a command's name can't be understood. `check`, `mount` and `umount` have that of
+/// fsck(8) and mount(8), which run them.
 fn usage_status(command: Option<&str>) -> u8 {
     match command {
         Some("check") => 16,

@@ -94,7 +94,7 @@ impl ImagePath {
 }
 
 /// Whether an argument begins with a URI's scheme and `://` (RFC 3986: a letter, then letters, digits, `+` and `-`).
-/// A scheme has two letters at least and, unlike in the RFC, no dot, so that `a://b` and `disk.img://b` are still the
+/// Unlike in the RFC, a scheme has at least two characters and no dot, so that `a://b` and `disk.img://b` are still the
 /// path `//b` of an image.
 pub fn is_uri(argument: &[u8]) -> bool {
     let Some(end) = argument.windows(3).position(|three| three == b"://") else {

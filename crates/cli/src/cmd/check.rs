@@ -1,6 +1,6 @@
-//! `lanefs check`: whether a file system is sound, what is wrong with it, and (`-p`, `-y`) its repair. Exit status as
-//! of fsck(8): 0 clean, 1 repaired, 4 errors left, 8 no verdict, or one on an image that changes meanwhile, 16 usage,
-//! 32 interrupted, or'ed.
+//! `lanefs check`: whether a file system is sound, what is wrong with it, and (`-p`, `-y`) its repair. The exit status
+//! is fsck(8)'s, the sum of what applies: 0 clean, 1 repaired, 4 errors left, 8 no verdict or the image changed
+//! meanwhile, 16 usage, 32 interrupted.
 
 use std::io::Write;
 use std::os::fd::RawFd;

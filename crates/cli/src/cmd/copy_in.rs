@@ -87,7 +87,7 @@ pub fn run(
     })
 }
 
-/// Whether an argument names a place in an image. If a file of the host has such a name, it does not.
+/// Whether an argument names a place in an image. False if the host has a file of that name.
 pub fn is_in_image(argument: &OsStr) -> bool {
     ImagePath::parse(argument).has_path && !Path::new(argument).exists()
 }

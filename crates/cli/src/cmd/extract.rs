@@ -135,7 +135,7 @@ impl Args {
             let failure = Failure::new(format!("{} exists", path.display()));
             return Err(failure.hint("name a new file, or say --overwrite"));
         }
-        // An existing file stays while it is in use.
+        // An existing file is locked until it is replaced, and refused if it is in use.
         let _replaced = replaced(path)?;
         let flag = interrupt::flag()?;
         let unfinished = Unfinished::beside(path);

@@ -162,7 +162,7 @@ impl Args {
         for line in String::from_utf8_lossy(&output.stdout).lines() {
             context.error(line);
         }
-        // fsck(8): 4 errors are left, and without 8 all that could be judged was judged.
+        // fsck(8): 4 means that errors are left, and 8 that the check is not complete.
         if output.status.code() != Some(4) {
             let failure = Failure::new("not mounted: -o check came to no verdict");
             return Err(failure.at(self.image.display()).status(MOUNT_FAILED));
@@ -370,9 +370,10 @@ impl Args {
     }
 }
 
-/// Warns if the server remains in the memory control group of its clients.
+/// With `writeback_cache`, moves the server out of the memory control group of its clients. Prints a note if it remains
+/// there.
 fn leave_clients_memory(context: &Context, settings: &Settings) {
-    // Threads that are started later inherit it.
+    // Called before the server starts its threads, which inherit the group.
     if settings.writeback_cache
         && let Err(why) = fuse::leave_memory_group()
     {
@@ -450,7 +451,7 @@ fn tell_ready_and_leave() {
     let _ = std::env::set_current_dir("/");
 }
 
-/// How far a process is that was asked to end.
+/// How far a process that may be asked to end has got with it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     /// No signal came.

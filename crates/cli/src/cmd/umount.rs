@@ -22,7 +22,7 @@ const UNMOUNT_FAILED: u8 = 32;
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// Pauses between looks whether the image is closed.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Looks after which the user is shown what is waited for.
+/// The number of looks after which a note says what `lanefs umount` waits for.
 const LOOKS_IN_SILENCE: u32 = 100;
 
 /// Unmount a directory that `lanefs mount` mounted, and wait until the image is clean
@@ -56,7 +56,7 @@ impl Args {
             let failure = Failure::new(format!("no image is mounted on {shown} by lanefs"));
             return Err(failure.status(UNMOUNT_FAILED));
         };
-        // Afterwards no process knows it. Nothing is reported after a lazy unmount.
+        // Asked before the unmount, which ends the server. Nothing is reported after a lazy unmount.
         let state = match self.lazy {
             true => None,
             false => answered_state(&directory)?,
@@ -160,7 +160,7 @@ fn is_clean(image: &Path) -> bool {
     match Fs::open_with(Arc::new(device), &options) {
         Ok(fs) => {
             let superblock = fs.inodes().superblock();
-            // Without a journal the state records it.
+            // Without a journal, the superblock's state alone records it.
             superblock.state() & VALID != 0 && !superblock.features().has(Feature::NEEDS_RECOVERY)
         }
         Err(_) => true,

@@ -255,7 +255,7 @@ fn an_interrupted_build_exits_with_130_and_leaves_nothing() {
     }
 }
 
-/// A user who interrupts `ssh host tar c | lanefs build - IMAGE` has a producer that writes nothing more, or ends too.
+/// When a user interrupts `ssh host tar c | lanefs build - IMAGE`, the producer writes nothing more, or ends too.
 #[test]
 fn a_build_that_waits_for_a_pipe_can_be_interrupted() {
     let folder = tempfile::tempdir().unwrap();

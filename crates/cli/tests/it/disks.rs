@@ -94,8 +94,7 @@ fn partitions_of_a_gpt_disk_are_listed_and_read() {
     );
 }
 
-/// The error about a file system that can't be found has the next step, and following it leaves the rest of the disk
-/// alone.
+/// The error about a file system that can't be found names the next step, which leaves the rest of the disk alone.
 #[test]
 fn an_empty_partition_or_table_and_an_offset_beyond_the_end_are_named() {
     let Some(fixture) = Fixture::new() else {

@@ -294,7 +294,7 @@ fn deleted_inodes_are_listed_until_their_numbers_are_used_again() {
     if number("new") == gone {
         assert!(stdout(&["dump", text(&image), "deleted"]).contains("  0 deleted inodes"));
     }
-    // debugfs leaves mode and size of what it removes, as Linux leaves the mode.
+    // debugfs leaves the mode and the size of an inode that it removes; Linux leaves the mode.
     testkit::debugfs(&["-w", "-R", "rm /dir/file9", text(&image)]);
     let list = stdout(&["dump", text(&image), "deleted"]);
     assert!(list.contains(", -rw"), "{list}");

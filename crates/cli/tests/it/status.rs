@@ -409,7 +409,7 @@ fn of_two_entries_with_one_name_the_first_is_extracted_and_the_other_is_reported
     assert_eq!(listed.matches("marker-one").count(), 1, "{listed}");
 }
 
-/// The error for a missing journal device names the option that gives it.
+/// The error for a missing journal device names the option that takes it.
 #[test]
 fn a_missing_external_journal_is_asked_for() {
     if !testkit::have("mke2fs") {

@@ -85,7 +85,7 @@ impl CheckArgs {
         }
     }
 
-    /// Tries the repair out in memory, and keeps what it would overwrite.
+    /// Runs the repair in memory only, and saves what it would overwrite in the undo file.
     fn save_undo(
         &self,
         context: &Context,

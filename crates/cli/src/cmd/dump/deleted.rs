@@ -1,5 +1,5 @@
-//! Deleted inodes: what their tables still hold of inodes that are free again. Both Linux and lanefs empty the map of a
-//! file as they delete it, so only images whose files have no extents can still name blocks (`debugfs lsdel`).
+//! `lanefs dump IMAGE deleted`: what the inode tables still hold of deleted inodes. Linux and lanefs empty a file's map
+//! when they delete the file, so the blocks that it had are not listed. `debugfs lsdel` is the command like it.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -11,7 +11,7 @@ use super::heading;
 use crate::failure::Failure;
 use crate::format;
 
-/// Prints one line for each, by number.
+/// Prints one line for each deleted inode, by number.
 pub fn dump(out: &mut impl Write, raw: &RawImage) -> Result<(), Failure> {
     heading(out, "deleted inodes")?;
     let mut groups = Vec::new();
