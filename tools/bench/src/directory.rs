@@ -20,7 +20,7 @@ use crate::target::{Counters, MountedTarget, Remount, Target};
 const NAMES: usize = 32 << 10;
 /// The name that libfuse gives a file that was removed while its server had it open; some stay when it is closed.
 const HIDDEN: &str = ".fuse_hidden";
-/// How often a directory that is not empty except such files is removed once more, and how long after the last time.
+/// How many times removing a directory is tried again while only such files are left in it, and the pause before each.
 const HIDDEN_TRIES: u32 = 100;
 const HIDDEN_PAUSE: Duration = Duration::from_millis(10);
 

@@ -4,8 +4,8 @@
 //! grow, each flushed; single blocks written and flushed; and what was written, read. Memory and an image's place are
 //! measured as the engine uses them, through [`BlockDevice`]; so is a directory's, with a file in it.
 //!
-//! Nothing that was on the devices is changed. The files that are written are new and have no name. A device or a file
-//! that a bench is to use as it is gets the bytes written back that were read from it, so a crash leaves the same bytes
+//! Nothing that was on the devices is changed. In a directory, a new file without a name is written. On a device or a
+//! file that a bench is to use as it is, the bytes that were read are written back, so a crash leaves the same bytes
 //! too. A measurement that fails reports why, and does not fail the run. No lock.
 
 use std::path::{Path, PathBuf};

@@ -290,7 +290,7 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        // Still mounted only if reading panicked; a failure is reported to no caller.
+        // Still mounted only if reading panicked. A failed unmount is not reported.
         let _ = rustix::mount::unmount(self.folder.path(), UnmountFlags::empty());
     }
 }

@@ -115,7 +115,7 @@ impl fmt::Display for Tally {
 const SHORT_SEEDS: u64 = 240;
 /// CI runs one in this number of the sequences of two.
 const SHORT_PAIRS: u64 = 100;
-/// CI lets requests fail in one in this number of the sequences of one.
+/// CI runs one in this number of the sequences of one on a device whose requests fail.
 const SHORT_FAULTS: u64 = 23;
 /// Seeds that mostly fsync.
 const SHORT_FSYNCS: u64 = 40;
@@ -221,7 +221,7 @@ fn depth_of_length(length: u32) -> Depth {
     if length == 1 { SINGLES } else { PAIRS }
 }
 
-/// Closing the file system is cut in one of this number of the sequences of three.
+/// One in this number of the sequences of three is also cut while the file system is closed.
 const CLOSING_ONE_IN: u64 = 8;
 
 fn run_sequence(

@@ -83,7 +83,7 @@ pub struct Depth {
     pub judge_one_in: u64,
 }
 
-/// A state, and what it is recovered to once that is needed.
+/// A state, and what it is recovered to, which is found out when it is first needed.
 struct Recovered<'a> {
     state: &'a CowDevice,
     /// The state's.

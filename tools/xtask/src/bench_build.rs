@@ -2,7 +2,7 @@
 //!
 //! The inputs are made once and kept outside the repository, in `$LANEFS_BENCH`, `$XDG_CACHE_HOME/lanefs-bench` or
 //! `~/.cache/lanefs-bench` (the same bytes on every machine, except /usr and Debian). Images go to
-//! `$LANEFS_BENCH_OUT`, or to /dev/shm, so that the disk's writeback does not count; everybody's to the same place.
+//! `$LANEFS_BENCH_OUT`, or to /dev/shm, so that the disk's writeback does not count; all programs use the same place.
 //! Each round runs all programs on one input, one after the other, so that a busy minute hits all of them. A round of
 //! ours comes before, warms the page cache and does not count. Progress is on standard error, the table in
 //! `target/bench-build.md`.
@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 const ROUNDS: usize = 5;
 /// The size of peers' images, as a percentage of ours: enough for their own metadata.
 const PEER_PERCENT: u64 = 130;
-/// A program that has taken this many seconds as a whole with one input is not run again.
+/// A program is not run again on an input once its runs on it have taken this many seconds together.
 const ENOUGH_SECONDS: f64 = 60.0;
 /// A run that takes longer is ended.
 const TIMEOUT: &str = "180";

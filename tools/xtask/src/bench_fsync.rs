@@ -2,8 +2,8 @@
 //! time, in one run; and the source document's own fio job, on mounts.
 //!
 //! A disk is a loop device over a file in /dev/shm. A disk whose flushes take time has `slow-disk`
-//! (crates/fuse/examples) between the loop device and the file: its fsyncs wait that long, and reads and writes are not
-//! delayed. Each file system has a disk of its own, ours too; ours is also measured on such a file itself. A file
+//! (crates/fuse/examples) between the loop device and the file, which delays fsyncs that long, and reads and writes not
+//! at all. Each file system has a disk of its own, ours too; ours is also measured on such a file itself. A file
 //! system that the machine can't mount is left out, and the page names it. A flush time that fails does not affect the
 //! others: the page has theirs, and the run fails at its end. Needs root. Tables and charts are written to
 //! results/scaling/fsync.md and the files next to it.

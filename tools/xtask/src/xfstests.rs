@@ -1,6 +1,9 @@
 //! `cargo xtask suites xfstests`: the quick generic tests of xfstests, first on the kernel's ext4, then those that pass
-//! there on a mount of lanefs. `docs/suites.md` has what it needs, `xfstests/expected.txt` why a test is not
+//! there on a mount of lanefs. `docs/suites.md` says what the suite needs, `xfstests/expected.txt` why a test is not
 //! run or fails.
+//!
+//! Takes no lock, so two runs in one target directory disturb each other. A run that is killed leaves its images, loop
+//! devices and mounts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +21,7 @@ const SIZES: [(&str, u64); 2] = [("test", 5 << 10), ("scratch", 8 << 10)];
 const LIMIT: &str = "500";
 /// Users that the tests need.
 const USERS: [&str; 2] = ["fsgqa", "fsgqa2"];
-/// Programs that stand before those of the same name.
+/// Programs of the system that `before.sh` replaces.
 const BEFORE: [&str; 4] = ["mount", "umount", "df", "findmnt"];
 const BEFORE_SOURCE: &str = include_str!("xfstests/before.sh");
 const EXPECTED: &str = include_str!("xfstests/expected.txt");
@@ -31,7 +34,10 @@ enum Outcome {
     Failed,
 }
 
-/// Runs them, prints a table, and reports an error if a test does neither pass nor have its reason.
+/// Runs the suite and prints a table.
+///
+/// # Errors
+/// The tests that neither pass nor have their reason in `expected.txt`; a suite that can't be set up.
 pub fn run(root: &Path) -> Result<(), String> {
     let Some(tests) = std::env::var_os(BUILD).map(PathBuf::from) else {
         println!("skipped: needs {BUILD}, the directory of a build of xfstests");
@@ -106,7 +112,8 @@ fn missing(tests: &Path) -> Option<String> {
     Some(format!("the user {unknown}"))
 }
 
-/// The loop devices of one run, their configuration and where they are mounted. All are removed at its end.
+/// The loop devices of one run, their configuration, and where they are mounted. Dropping it unmounts and detaches the
+/// devices, and removes their images.
 struct Devices {
     place: PathBuf,
     loops: Vec<String>,
@@ -168,7 +175,8 @@ impl Devices {
         Ok(())
     }
 
-    /// Runs `check` with these words; with a program of lanefs on its mounts, one test in the time that it may take.
+    /// Runs `check` of xfstests with these words, on mounts of the kernel. With `ours`, a program of lanefs mounts the
+    /// devices, and `words` is one test, which is ended after [`LIMIT`].
     fn check(&self, tests: &Path, words: &[&str], ours: Option<&Path>) -> Result<Output, String> {
         let mut command = Command::new("timeout");
         command.args(["-k", "10", if ours.is_some() { LIMIT } else { "7200" }]);
@@ -186,7 +194,7 @@ impl Devices {
         output.map_err(|error| format!("{} does not run: {error}", tests.join("check").display()))
     }
 
-    /// Ends what a test that failed has left mounted.
+    /// Unmounts the devices, if a test that failed has left them mounted.
     fn unmount(&self) {
         for (name, _) in SIZES {
             let folder = self.place.join(name);
@@ -204,7 +212,7 @@ impl Drop for Devices {
     fn drop(&mut self) {
         self.unmount();
         for device in &self.loops {
-            // What fails here is shown by losetup itself.
+            // losetup itself prints why it fails.
             let _ = Command::new("losetup").args(["-d", device]).status();
         }
         for (name, _) in SIZES {
@@ -213,8 +221,8 @@ impl Drop for Devices {
     }
 }
 
-/// The outcomes in what `check` prints: a line for each test, `[not run]` in it, or `[failed`, or the seconds at its
-/// end; and a last line with the names of those that failed.
+/// The outcomes in what `check` prints: a line for each test, which contains `[not run]` or `[failed`, or ends with the
+/// seconds that the test took; and a last line with the names of the tests that failed.
 fn outcomes(output: &Output) -> BTreeMap<String, Outcome> {
     let text = String::from_utf8_lossy(&output.stdout);
     let mut results = BTreeMap::new();
@@ -267,7 +275,10 @@ fn expected(text: &str) -> Result<BTreeMap<String, (Outcome, String)>, String> {
     Ok(known)
 }
 
-/// Prints the table; an error if a test that did not pass was expected to, or ended in another way than expected.
+/// Prints the table.
+///
+/// # Errors
+/// The tests that failed or were not run although `expected.txt` does not say so.
 fn judge(
     results: &BTreeMap<String, Outcome>,
     expected: &BTreeMap<String, (Outcome, String)>,

@@ -23,16 +23,16 @@ struct Meeting {
     here: AtomicUsize,
     /// Meetings that were complete. [atomic: incremented by the last worker that arrives]
     held: AtomicU64,
-    /// One of them will not come.
+    /// A worker panicked, and will not arrive.
     is_broken: Hint<bool>,
 }
 
 impl Meeting {
-    /// Waits for all; true for the last who came.
+    /// Waits for all workers; true for the last one that arrives.
     fn wait(&self) -> bool {
         // Acquire: pairs with the Release below, so that the number is that of this meeting.
         let held = self.held.load(Ordering::Acquire);
-        // AcqRel: pairs with itself; the last who comes sees what all did before.
+        // AcqRel: pairs with itself; the last worker that arrives sees what all did before.
         if self.here.fetch_add(1, Ordering::AcqRel) + 1 == self.workers {
             // Relaxed: seen with the store that follows.
             self.here.store(0, Ordering::Relaxed);

@@ -73,8 +73,8 @@ pub(super) fn tables(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<V
     Ok(std::iter::once(table).chain(ratios).collect())
 }
 
-/// A file system in memory for each worker, if the machine has a core for each. Two such workers share nothing, so the
-/// machine itself is the reason if they are slower than twice one worker.
+/// A file system in memory for each worker, if the machine has a core for each. Two such workers share nothing, so if
+/// they do less than twice the work of one, the machine is the reason.
 fn apart(setup: &Setup, workers: &[usize]) -> Result<Option<Contender<'static>>, Error> {
     let most = workers.iter().copied().max().unwrap_or(0);
     if !setup.engine || most < 2 || most > thread::available_parallelism() {

@@ -20,7 +20,7 @@ const NODE: u8 = 0x3f;
 const FAR: [u64; 4] = [0, 1 << 20, u32::MAX as u64, u64::MAX];
 const BY_USER: u8 = 0x40;
 const EXTENDED: u8 = 0x80;
-/// Words of an extension, in the last byte of the arguments.
+/// Bits of the arguments' last byte: the number of words of 8 bytes in the extension.
 const WORDS: u8 = 0x1f;
 /// Bytes before a request's arguments: these two, and the arguments' length.
 const HEAD: usize = 4;

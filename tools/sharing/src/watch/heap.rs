@@ -94,7 +94,7 @@ unsafe impl GlobalAlloc for WatchedHeap {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // While a worker is watched no address gets a second life.
+        // While a worker is watched, memory is not freed, so that no address is used twice.
         if !record::is_watched() && !is_ours(memory.addr()) {
             // SAFETY: not of a region, so the system gave it.
             unsafe { System.dealloc(memory, layout) }

@@ -19,7 +19,7 @@ const STEPS: u64 = 14;
 const FREEZES_ONE_IN: u64 = 24;
 /// How long it stays frozen: how often the thread that did it lets others run.
 const FROZEN_TURNS: u64 = 12;
-/// With more free blocks than this, no call may return ENOSPC: the other threads of four hold fewer.
+/// With more free blocks than this, no call may return ENOSPC: the three other threads hold fewer in all.
 const SLACK_BLOCKS: u64 = 64;
 /// With more free inodes than this, no call may return ENOSPC.
 const SLACK_INODES: u64 = 4;
@@ -48,7 +48,7 @@ pub(super) struct Part {
     pub(super) frozen: Vec<Frozen>,
 }
 
-/// One thread's part, and the results that it got.
+/// Runs one thread's part, and returns its calls with their results.
 pub(super) fn run(shared: &Shared<'_>, work: &mut Work) -> Part {
     let mut executor = match shared.times.are_seen {
         true => Executor::new(shared.fs),

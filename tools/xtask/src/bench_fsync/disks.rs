@@ -155,8 +155,7 @@ impl Disks {
         Ok(())
     }
 
-    /// Undoes all of it; what is busy for a while, again and again. What can't be undone is reported, and is left as it
-    /// is.
+    /// Undoes all of it, and retries what is busy for a while. What can't be undone is left as it is, and returned.
     fn undo(&mut self) -> Vec<String> {
         let mut left = Vec::new();
         for at in self.mounted.drain(..).rev() {

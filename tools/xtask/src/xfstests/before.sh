@@ -1,12 +1,12 @@
 #!/bin/bash
-# Stands before mount(8) umount(8) df(1) and findmnt(8) for xfstests: what mounts the two devices is lanefs; and
-# their mounts show the devices and the type ext4 instead of the anchors and fuseblk.lanefs.
+# xfstests runs this instead of mount(8), umount(8), df(1) and findmnt(8). Mounts the test and the scratch device with
+# lanefs. In the output, replaces their anchors by the devices, and the type fuseblk.lanefs by ext4.
 name=${0##*/}
 for folder in /usr/bin /bin /usr/sbin /sbin; do
   [ -x "$folder/$name" ] && real=$folder/$name && break
 done
 
-# The loop device that the mount of the device $1 has for the kernel.
+# The anchor of the device $1: the loop device that the kernel shows as the source of its mount.
 anchor_of() {
   local file
   for file in /sys/block/loop*/loop/backing_file; do

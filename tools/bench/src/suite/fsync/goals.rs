@@ -135,7 +135,7 @@ fn in_place(setup: &Setup) -> Result<Vec<Goal>, Error> {
     let round = |times: usize| -> Result<(), Error> {
         for _ in 0..times {
             for (name, file) in &files {
-                // Times that were seen are set anew by the write, so that there is something to log.
+                // A write sets times anew once stat has read them, so that the fsync has something to log.
                 target.stat(target.root(), name)?;
                 target.write(file, 0, &bytes)?;
                 target.fsync(file)?;
@@ -143,8 +143,9 @@ fn in_place(setup: &Setup) -> Result<Vec<Goal>, Error> {
         }
         Ok(())
     };
-    // A transaction's first fsyncs, and before them those that are committed in full with the files' making: until each
-    // file was in the log already. Bounded, because every one may be a full commit.
+    // Rounds that are not counted, until a round finds every file in the log already. The first fsyncs are full
+    // commits, which write the new files; the next add the files to the log. The number of rounds is bounded, because
+    // every round may be of full commits.
     let in_place = |counters: &Counters| count(counters, "fsync.items_in_place");
     let mut before = target.counters();
     for _ in 0..FILES {

@@ -170,7 +170,7 @@ fn write_stream(path: &Path, bytes: u64) -> Result<(), Error> {
     host(path, file.sync_all())
 }
 
-/// Asks what stat(2) reports of a file; std also asks for its time of birth.
+/// Calls stat(2). `std::fs::metadata` would call statx(2), which also asks for the time of birth.
 fn stat(path: &Path) -> Result<(), Error> {
     host(
         path,
