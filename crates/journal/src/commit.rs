@@ -265,8 +265,8 @@ impl Journal {
         let _ = self.fail(JournalError::Aborted(cause.into()));
     }
 
-    /// As [`Journal::abort`], but nothing is recorded in the log, because nothing is wrong with the image: the next
-    /// program that opens it replays what is durable.
+    /// Aborts like [`Journal::abort`], but records nothing in the log, because nothing is wrong with the image: the
+    /// next program that opens it replays what is durable.
     pub fn shut_down(&self, cause: &str) {
         let _number_to_record = self.abort.because(&JournalError::Aborted(cause.into()));
     }
@@ -409,8 +409,8 @@ impl Journal {
         self.leaders.lock().is_committing
     }
 
-    /// Waits until `is_done`, when `target` is durable at the latest, and gives nothing then, or until nobody commits,
-    /// and gives the lead.
+    /// Waits until `is_done`, when `target` is durable at the latest, and returns `None` then; or until no other thread
+    /// commits and no delay is left, for which [`CommitCause::Quiesce`] does not wait, and returns the lead.
     fn lead_commit(
         &self,
         cause: CommitCause,

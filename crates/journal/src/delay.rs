@@ -1,11 +1,12 @@
-//! Delaying commits for a caller that has made a change which must not be durable before another one, which is to come.
+//! Delaying commits for a caller that makes a change which must not become durable before a later one.
 //!
 //! A delay ends when its caller ends it, or when its time has passed. Every commit waits for the delays that began
-//! before it, except one that freezes or closes the journal. While a commit waits or is under way no delay begins, so
-//! a commit waits for the longest time of a delay at most.
+//! before it, except one that freezes or closes the journal. While a commit waits or is under way no delay begins, so a
+//! commit waits for the longest time of a delay at most. The client's fast commits are not delayed: a caller that may
+//! cause one calls [`Journal::await_delays`] first.
 //!
 //! # Locking
-//! Delays are among what [`sync::Rank::JournalLeader`] protects.
+//! [`sync::Rank::JournalLeader`] protects the delays.
 
 use std::collections::BTreeMap;
 
@@ -23,12 +24,12 @@ pub(crate) struct Delays {
     /// When each ends at the latest.
     deadlines: BTreeMap<u64, Instant>,
     next: u64,
-    /// How many threads wait for delays to end, to commit then.
+    /// How many threads wait for delays to end before they commit.
     pub(crate) waiting: usize,
 }
 
 impl Delays {
-    /// How long a commit has to wait still; `None` if it may begin.
+    /// How long a commit still has to wait, at most; `None` if it may begin. Forgets delays whose time has passed.
     pub(crate) fn left(&mut self) -> Option<Duration> {
         let now = now();
         self.deadlines.retain(|_, deadline| *deadline > now);
@@ -38,8 +39,8 @@ impl Delays {
 }
 
 impl Journal {
-    /// Delays commits of what happens from now on, for this time at most. Waits for a commit that is under way, or
-    /// that waits for other delays; so call it without a handle, and without any lock that a handle may be held under.
+    /// Delays commits of what is changed from now on, for `most` at most. Waits for a commit that is under way, or that
+    /// waits for other delays; so call it without a handle, and without any lock that a handle may be held under.
     pub fn delay_commits(&self, most: Duration) -> CommitDelay {
         let mut leaders = self.leaders.lock();
         while (leaders.is_committing || leaders.delays.waiting > 0) && self.abort.check().is_ok() {
@@ -60,7 +61,7 @@ impl Journal {
         }
     }
 
-    /// Waits until the delays that are there now have ended.
+    /// Waits until all delays that have begun by now have ended.
     pub fn await_delays(&self) {
         let mut leaders = self.leaders.lock();
         let begun = leaders.delays.next;

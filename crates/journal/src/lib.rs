@@ -10,7 +10,8 @@
 //!
 //! A failure of the device aborts: the first cause is kept, nothing is committed any more, and every later call returns
 //! that cause. The crate starts no thread ([`Journal::attend`] runs on one that is lent to it); it waits only in
-//! `reserve`, `commit`, `checkpoint`, `freeze`, `flush_data` and, while an epoch drains, in `begin`.
+//! `reserve`, `commit`, `checkpoint`, `freeze`, `flush_data`, `delay_commits`, `await_delays` and, while an epoch
+//! drains, in `begin`.
 //!
 //! What a crash leaves: the journal of a clean or dirty image, in both cases one that `e2fsck`, the kernel and
 //! lanefs replay to the state at the end of some committed epoch, not older than the last one that

@@ -1,5 +1,5 @@
-//! The commits after which no handle runs: before the journal is closed, and while it is frozen. [`super`] describes
-//! the locks, and what a crash leaves.
+//! Closing and freezing the journal: commits after which no handle runs, and which wait for no delay. [`super`]
+//! describes the locks, and what a crash leaves.
 
 use super::{CommitCause, Journal, JournalError};
 use crate::client::Client;

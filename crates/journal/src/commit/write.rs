@@ -38,6 +38,7 @@ impl Journal {
         Ok(())
     }
 
+    /// Step 3 without a log: flushes, writes the images home, and flushes again.
     pub(super) fn write_without_log(&self, images: &BlockImages) -> Result<(), JournalError> {
         self.statistics.flushes.add(2);
         self.home.flush()?;
@@ -51,6 +52,7 @@ impl Journal {
         Ok(())
     }
 
+    /// Step 2 of a commit: the images of all blocks that the sealed epoch changed.
     pub(super) fn stage(
         &self,
         client: &dyn Client,
