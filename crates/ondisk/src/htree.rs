@@ -390,7 +390,7 @@ pub fn seal(block: &mut [u8], kind: Kind, seed: u32) {
 /// Checks an index block's checksum.
 ///
 /// # Errors
-/// [`Site::HtreeChecksum`] if the checksum is another, or the block has no room for one.
+/// [`Site::HtreeChecksum`] if the checksum differs, or the block has no room for one.
 pub fn verify_checksum(block: &[u8], kind: Kind, seed: u32) -> Result<(), Corrupt> {
     match checksum(block, kind, seed) {
         Some((at, sum)) if block[at..at + 4] == sum.to_le_bytes() => Ok(()),

@@ -1,7 +1,7 @@
 //! What the kernel's and e2fsck's replay of fast commits get wrong (F1 to F23 in docs/logtree.md), each shown on a log
 //! made for it, and that what lanefs logs avoids it: they and lanefs show the same tree after it.
 //!
-//! If a later kernel or e2fsck is right about one, the test does not fail: it says `skipped:`.
+//! If a later kernel or e2fsck has mended one, the test does not fail: it prints `skipped:`.
 
 use std::fs;
 

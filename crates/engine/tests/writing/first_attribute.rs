@@ -141,7 +141,7 @@ fn a_cut_leaves_no_attribute_without_the_feature() {
     }
 }
 
-/// After any cut there is the file with its label, or no file.
+/// After any cut the file is there with its label, or is not there.
 #[test]
 fn a_new_file_is_never_without_the_attributes_it_is_made_with() {
     const LABEL: (&[u8], &[u8]) = (b"security.selinux", b"system_u:object_r:etc_t:s0");

@@ -1,4 +1,5 @@
-//! Telling the device on request what is free: exactly that, while others change the file system, and after any cut.
+//! Discarding on request: exactly the free blocks are discarded, also while other threads change the file system, and
+//! no cut after it shows discarded blocks in a file.
 
 use std::ops::Range;
 
@@ -20,7 +21,7 @@ const NEW: NewInode = NewInode {
 };
 const ALL: Range<u64> = 0..u64::MAX;
 
-/// A device on which what is discarded becomes garbage, and is noted.
+/// A device that overwrites discarded ranges with garbage, and records them.
 struct Garbage<D> {
     below: Arc<D>,
     discarded: Mutex<Vec<Range<u64>>>,
@@ -34,7 +35,7 @@ impl<D: BlockDevice> Garbage<D> {
         })
     }
 
-    /// What was discarded since this was asked last, neighbours as one range.
+    /// The ranges that were discarded since the last call; adjacent ones are joined.
     fn take(&self) -> Vec<Range<u64>> {
         let mut ranges = std::mem::take(&mut *self.discarded.lock());
         ranges.sort_unstable_by_key(|range| range.start);
@@ -113,7 +114,7 @@ fn all_that_is_free_is_discarded_and_nothing_else() {
             .unwrap();
         fs.write(ino, 0, &vec![number; 9000]).unwrap();
     }
-    // No block is kept for a file that is written to.
+    // After this no blocks are kept for files that were written to.
     fs.close().unwrap();
     let fs = open(&device);
     for number in (0..200_u8).step_by(2) {
@@ -126,7 +127,7 @@ fn all_that_is_free_is_discarded_and_nothing_else() {
     let all = device.take();
     assert_eq!(bytes_in(&all), trimmed);
 
-    // Only long runs, and only within the range, by which runs are measured too.
+    // Only long runs are discarded, and only blocks within the range; a run counts with its part in the range.
     let least = 100 << 10;
     let is_long = |range: &&Range<u64>| range.end - range.start >= least;
     let long: Vec<_> = all.iter().filter(is_long).cloned().collect();
@@ -202,7 +203,7 @@ fn nothing_is_discarded_that_others_take_or_free_meanwhile() {
     judge_image(&device.below);
 }
 
-/// For a moment the blocks that are being discarded are in use by no file; a write that needs them must not be refused.
+/// Blocks are kept from other threads while they are discarded; a write that needs them must not be refused.
 #[test]
 fn no_write_is_refused_because_of_a_run_that_is_discarded() {
     let Some(image) = make(&["-b", "1024", "-m", "0", "-N", "32"], 6 << 20) else {
@@ -260,7 +261,7 @@ fn what_was_discarded_is_nobodys_after_any_cut() {
     sweep(Cuts::new(start, events), 1, |cut, mark, fs| {
         for round in 0..3_u8 {
             let found = fs.lookup(Ino::ROOT, &[b'a' + round]);
-            // The last one is not removed.
+            // The last file is not removed.
             assert!(round < 2 || mark != Some(2) || found.is_ok(), "{cut}: lost");
             let Ok(ino) = found else { continue };
             let is_own = |byte: &u8| *byte == round + 1 || *byte == 0;
