@@ -31,8 +31,8 @@ impl From<Timestamp> for SetTime {
     }
 }
 
-/// What to change of an inode; a field that is `None` stays as it is. The caller has checked the permissions; flags are
-/// heeded.
+/// What to change of an inode; a field that is `None` stays as it is. The caller has checked the permissions; the
+/// inode's flags are checked here.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SetAttributes {
     /// Permission bits, setuid, setgid, sticky: within 0o7777. An access ACL follows.
@@ -45,8 +45,8 @@ pub struct SetAttributes {
     pub atime: Option<SetTime>,
     /// Last change of the contents.
     pub mtime: Option<SetTime>,
-    /// Last change of the inode, in place of the present time: a kernel that keeps changes for a while reports it with
-    /// them.
+    /// Last change of the inode; `None` for the present time. A kernel with a writeback cache reports the time of the
+    /// changes that it held. Has no effect if only `size` is set with it.
     pub ctime: Option<Timestamp>,
     /// Bytes in a regular file; set before all else, in steps of its own.
     pub size: Option<u64>,
@@ -65,7 +65,7 @@ impl SetAttributes {
         *self == nothing
     }
 
-    /// Changes an inode that was stamped with `now`.
+    /// Applies the attributes to an inode that was stamped with `now`, so that a given `ctime` replaces the stamp.
     fn apply(&self, inode: &mut Inode, now: Timestamp) {
         let time = |time: SetTime| match time {
             SetTime::Now => now,

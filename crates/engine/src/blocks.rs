@@ -1,5 +1,5 @@
 //! Metadata blocks in memory: the volume with the cache of clean ones, and the table of those that change. Also what
-//! belongs to the blocks of one volume: which attribute blocks can be shared, and which free blocks are discarded on
+//! belongs to the blocks of one volume: which attribute blocks can be shared, and whether free blocks are discarded on
 //! the device.
 
 mod discard;

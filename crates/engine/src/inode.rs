@@ -60,7 +60,7 @@ pub(crate) struct MountedFs {
     /// Only used on a volume that is written to.
     preallocations: Preallocations,
     ialloc: Box<Ialloc>,
-    /// What changed since the last full commit, where fast commits may be made of it. [const]
+    /// What changed since the last full commit; `None` if the journal has no area for fast commits. [const]
     changes: Option<Box<Changes>>,
     /// Memory of names that are known.
     known_names: known_names::Parts,
@@ -84,7 +84,8 @@ impl MountedFs {
         MountedFs::with(volume, &[], orphans, 0, Variants::default())
     }
 
-    /// The same for any volume: with what each group has, this orphan file, and room for about `most` inodes.
+    /// The inodes of any volume; reads nothing. `said`: what each descriptor records, on a volume that is written to;
+    /// `most`: about how many inodes are kept in memory.
     pub(crate) fn with(
         volume: OpenVolume,
         said: &[DescriptorInodes],
@@ -116,8 +117,9 @@ impl MountedFs {
         *self.variants.lock()
     }
 
-    /// Uses another form of a mechanism from now on, `name=value`, whatever is under way. `also` sets the forms of what
-    /// is kept elsewhere, before another thread may choose.
+    /// Uses another form of a mechanism from now on, `name=value`, whatever is under way. `also` switches the
+    /// mechanisms that are kept elsewhere, under the same lock, so that two threads that choose at once leave all
+    /// mechanisms in one form.
     pub(crate) fn choose_with(
         &self,
         option: &str,

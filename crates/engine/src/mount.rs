@@ -105,8 +105,8 @@ pub struct MountOptions {
     pub as_root: bool,
     /// What to do when the image turns out to be corrupt; `None` for what its superblock says.
     pub errors: Option<OnError>,
-    /// Whether free blocks are discarded on the device, once that they are free is durable; `None`: as the superblock's
-    /// default options say.
+    /// Whether freed blocks are discarded on the device, after the change that freed them is durable; `None`: as the
+    /// superblock's default options say.
     pub discard: Option<bool>,
     /// Whether new files are their directory's group's (`bsdgroups`), set-group-ID or not; `None` for what the
     /// superblock's default options say.

@@ -178,7 +178,8 @@ fn finish(mounted: &LiveFs, ino: Ino, slot: Option<u32>) -> Result<(), Error> {
     }
 }
 
-/// Deletes an inode whose last holder was the caller, which holds nothing: now, or by a thread that serves the queue.
+/// Deletes an inode whose last holder was the caller: now, or by a thread that serves the queue. The caller has nothing
+/// locked.
 ///
 /// # Errors
 /// As [`delete`].
@@ -189,8 +190,8 @@ pub(crate) fn doom(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
     }
 }
 
-/// Deletes an inode whose last holder was the caller, which holds nothing: at once if that takes one step for which the
-/// log has room, so that no other thread is woken; otherwise like [`doom`].
+/// Deletes an inode whose last holder was the caller: at once if that takes one step for which the log has room, so
+/// that no other thread is woken; otherwise like [`doom`]. The caller has nothing locked.
 ///
 /// # Errors
 /// As [`delete`].

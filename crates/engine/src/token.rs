@@ -2,8 +2,8 @@
 //! reads takes a [`MountedFs`], which every [`LiveFs`] is too. So whether the file system may be changed is asked once,
 //! where an operation comes in.
 //!
-//! Its parts are what only a file system open for writing can be asked: log space and a handle ([`step`]), blocks and
-//! inode numbers ([`take`]), a commit of everything ([`commit`]), and corruption put on record ([`corruption`]).
+//! Its parts are what only a file system that is open for writing provides: log space and a handle ([`step`]), blocks
+//! and inode numbers ([`take`]), a commit of everything ([`commit`]), and corruption put on record ([`corruption`]).
 
 use std::ops::Deref;
 
@@ -54,7 +54,7 @@ impl LiveFs {
         })
     }
 
-    /// The fsync log, where there is one.
+    /// The fsync log; `None` if the journal has no area for it.
     pub(crate) fn fast(&self) -> Option<&FastLog> {
         self.fast.as_deref()
     }

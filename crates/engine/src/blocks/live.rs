@@ -12,8 +12,9 @@
 //!
 //! What a crash leaves: nothing of this; only staged images reach the log.
 //!
-//! Memory: a removed block is dropped by the table's domain after every reader that may see it ([`sync::rcu`]), or by
-//! the last snapshot. Interleavings: the tests of [`sync::rcu`], and the schedules of `tools/simulate`.
+//! Memory: a removed block is dropped by the table's domain after every reader that may see it has ended
+//! ([`sync::rcu`]), or by the last snapshot. Interleavings: the tests of [`sync::rcu`], and the schedules of
+//! `tools/simulate`.
 
 use buffer::{Block, Tag};
 use journal::{Epoch, Handle, Object, Stageable};
@@ -211,7 +212,8 @@ impl Live {
         Pin(new)
     }
 
-    /// Whether the calling thread has added enough blocks to look whether too many are in memory.
+    /// Whether the calling thread has added enough blocks since its last look to check again whether too many are in
+    /// memory.
     pub(crate) fn is_look_due(&self) -> bool {
         let unseen = self.unseen.mine();
         let is_due = unseen.get() >= UNSEEN.min(self.most / 16);

@@ -1,8 +1,9 @@
 //! Blocks of attributes by the hash of their contents, so that inodes with equal attributes share one.
 //!
-//! A hint, and bounded: the blocks here are pinned and can be compared without I/O; other blocks are not found. Under
-//! [`sync::Rank::XattrBlock`], as every count of references is. A block's contents change only while one inode uses it
-//! and it is not here, so that no thread finds a block that is about to change. A crash leaves nothing of it.
+//! A hint, and bounded: the blocks here are pinned and can be compared without I/O; other blocks are not found.
+//! Protected by [`sync::Rank::XattrBlock`], like the reference counts of such blocks. A block's contents change only
+//! while one inode uses it and it is not here, so that no thread finds a block that is about to change. A crash leaves
+//! nothing of it.
 
 use std::collections::VecDeque;
 

@@ -1,12 +1,12 @@
-//! What a mount chooses beside the forms of mechanisms: where the time comes from, which reads change times of access,
-//! and which changes are durable when they return. Constant after the mount.
+//! What a mount chooses in addition to the forms of mechanisms: where the time comes from, which reads change times of
+//! access, and which changes are durable when they return. Constant after the mount.
 
 use ondisk::Timestamp;
 
 /// Where the times of changes come from.
 #[derive(Clone, Copy, Debug)]
 pub enum Clock {
-    /// A function that is asked each time.
+    /// A function that is called each time.
     Ask(fn() -> Timestamp),
     /// All changes are made at this moment (as SOURCE_DATE_EPOCH asks for).
     Fixed(Timestamp),

@@ -42,20 +42,20 @@ pub(crate) fn change_superblock(
     Ok(())
 }
 
-/// What is where a superblock should be.
+/// What was found in the place of a superblock.
 pub(crate) enum SuperblockFound {
     /// A superblock.
     Whole(Superblock),
-    /// One that was torn, and is whole now.
+    /// One that was torn, and is mended here.
     Mended(Superblock),
-    /// None, and what is wrong with it.
+    /// No valid superblock; the error says what is wrong.
     Damaged(Error),
 }
 
 /// Reads and verifies a superblock: the first, or the copy at `backup` in units of 1 KiB.
 ///
 /// # Errors
-/// When it can't be read, or is none and can't be mended.
+/// If it can't be read, or is damaged and can't be mended.
 pub(crate) fn read_superblock(
     device: &dyn BlockDevice,
     backup: Option<u64>,
@@ -69,7 +69,7 @@ pub(crate) fn read_superblock(
 /// Reads a superblock like [`read_superblock`], for a caller that can use a damaged one.
 ///
 /// # Errors
-/// When it can't be read; what is wrong with a copy that was asked for.
+/// If the device fails; for a copy, also what is wrong with it.
 pub(crate) fn find_superblock(
     device: &dyn BlockDevice,
     backup: Option<u64>,
@@ -126,8 +126,8 @@ fn mend(device: &dyn BlockDevice, torn: Superblock) -> Option<Superblock> {
     Some(mended)
 }
 
-/// The torn superblock, with the second sector of a copy in place of its own where that holds something else than what
-/// never changes. `None` if not even the first sectors agree.
+/// The torn superblock. If its second sector differs from the copy's in a constant field, the copy's second sector
+/// replaces it. `None` if the first sectors differ in a constant field.
 fn with_half_of(torn: &Superblock, copy: &Superblock) -> Option<Superblock> {
     let (mine, theirs) = (constant(*torn), constant(*copy));
     if mine[..SECTOR] != theirs[..SECTOR] {
@@ -142,8 +142,8 @@ fn with_half_of(torn: &Superblock, copy: &Superblock) -> Option<Superblock> {
     Some(mended)
 }
 
-/// What the superblock is counted as ([`Handle::use_blocks_for`](journal::Handle::use_blocks_for)); no group has such a
-/// number.
+/// The number under which the superblock is counted ([`Handle::use_blocks_for`](journal::Handle::use_blocks_for)); no
+/// group has it.
 pub(crate) const COUNTED_AS: u64 = u64::MAX;
 
 /// Bytes that a device writes whole.
@@ -153,7 +153,7 @@ const SECTOR: usize = 512;
 const MEND_GROUPS: usize = 64;
 
 /// Features that are set and cleared in the first superblock while its copies stay as they were made: those of a mount,
-/// those that are turned on by the first file that needs them, and the one that tunes do.
+/// those that are turned on by the first file that needs them, and the one that a tune changes.
 const CHANGING_FEATURES: [Feature; 6] = [
     Feature::NEEDS_RECOVERY,
     Feature::ORPHAN_PRESENT,

@@ -38,7 +38,7 @@ pub(crate) trait Form: Copy + PartialEq + Default + 'static {
         Self::THERE.iter().map(|(name, _)| *name).collect()
     }
 
-    /// The values that can be chosen, for the error about another.
+    /// The values that can be chosen, for the message about a value that is not one of them.
     fn there() -> String {
         Self::values().join(", ")
     }

@@ -4,8 +4,8 @@
 //!
 //! The holder of the inode's exclusive lock asks while preparing. What is kept is in no image: a crash forgets it.
 //!
-//! Where: after what is mapped before; else, for a regular file, in its flexible group, but not in the first block
-//! group of that, which is left to directories and tables; a large file after others
+//! Where: after the last block that is mapped before it; otherwise, for a regular file, in its flexible group, except
+//! the first block group of that, which is left to directories and tables; a large file after other large files
 //! ([`crate::space::mballoc::Goals`]). Threads take their runs from different groups.
 
 use ondisk::{Flags, FsBlock, Geometry, Group};

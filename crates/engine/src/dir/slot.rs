@@ -53,7 +53,7 @@ impl NameSlot<'_> {
         let Some(block) = shown.block(number)? else {
             return Ok(Neighbours::default());
         };
-        // Room for the names of a block if they have some usual length.
+        // Room for the names of a block if they are of a usual length.
         let mut numbers: Vec<Ino> = Vec::with_capacity(block.len() / 64);
         let mut names = 0;
         for entry in dirent::entries(&block, shown.form_of(number, &block)) {

@@ -6,9 +6,9 @@ use sync::clock::Duration;
 use crate::fs::InodeFs;
 
 impl InodeFs {
-    /// Keeps what happens from now on from being committed, until [`InodeFs::end_delay`] or for this time at most, so
-    /// that a later change is durable with it. Waits for a commit that is under way. `None` if the file system is
-    /// read-only.
+    /// Delays commits of what is changed from now on, until [`InodeFs::end_delay`] or for `most` at most, so that it
+    /// becomes durable together with a later change. Waits for a commit that is under way or delayed itself. `None` if
+    /// the file system is read-only.
     #[must_use]
     pub fn delay_commits(&self, most: Duration) -> Option<CommitDelay> {
         let live = self.live().ok()?;
@@ -22,7 +22,7 @@ impl InodeFs {
         }
     }
 
-    /// Waits until the delays that are there now have ended, each at the end of its time at the latest.
+    /// Waits until all delays that have begun by now have ended.
     pub fn await_delays(&self) {
         if let Ok(live) = self.live() {
             live.writing().journal.await_delays();

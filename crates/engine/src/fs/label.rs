@@ -1,4 +1,4 @@
-//! The label, by which blkid and fstab know the file system.
+//! The label, by which blkid and fstab find the file system.
 
 use super::{InodeFs, enter};
 use crate::core::Error;

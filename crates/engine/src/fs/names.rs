@@ -30,12 +30,12 @@ impl InodeFs {
         self.live()?.settle_names(directory, flags)
     }
 
-    /// Makes an inode that has extended attributes, whole name and value, from the start: all of it is one step. Gives
-    /// its number. Without a name it is as by [`InodeFs::create_unnamed`]; else as by [`InodeFs::create`], or the
-    /// function for its type.
+    /// Makes an inode with extended attributes (whole name and value) in one step, and returns its number. With a name
+    /// it does what [`InodeFs::create`] does, or the function for the type of `content`; without a name, what
+    /// [`InodeFs::create_unnamed`] does.
     ///
     /// # Errors
-    /// As these; as [`InodeFs::set_xattr`] for the attributes, of which none may be an ACL.
+    /// Those of these functions; those of [`InodeFs::set_xattr`] for the attributes; `NotSupported` for an ACL.
     pub fn make(
         &self,
         parent: Ino,

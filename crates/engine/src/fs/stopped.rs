@@ -19,15 +19,16 @@ impl InodeFs {
         corrupt.or_else(|| writing.journal.aborted().map(Stopped::from))
     }
 
-    /// Stops all changes for good, as a power cut would (the ioctl `EXT4_IOC_SHUTDOWN` with `NOLOGFLUSH`). The changes
-    /// under way end, a commit under way ends or is given up, and nothing more is written. What was synced is there
-    /// when the image is opened next, which replays its journal; all else may be lost.
+    /// Stops all changes for good, as a power cut would (the ioctl `EXT4_IOC_SHUTDOWN` with `NOLOGFLUSH`). Waits for
+    /// the changes under way, and for a thaw if the file system is frozen. No change, commit or checkpoint begins after
+    /// this; one that another thread writes at this moment may write on after this returns, until it ends or is given
+    /// up. The next mount replays the journal and finds what was synced; all else may be lost.
     ///
     /// # Errors
     /// `ReadOnly` if it was not opened for writing.
     pub fn shut_down(&self) -> Result<(), Error> {
         let writing = self.live()?.writing();
-        // If it is frozen or closed, no change is under way.
+        // `None` if the gate is retired: no change is under way then. Or if this thread is within a change.
         let _alone = writing.gate.enter_alone();
         writing
             .journal

@@ -1,10 +1,10 @@
-//! Telling the device which blocks are free, on request (the ioctl `FITRIM`).
+//! Discarding free blocks on request (the ioctl `FITRIM`).
 //!
-//! A run of free blocks is taken out of the bitmap in memory, so nobody gets them, then discarded with no lock held,
-//! then given back, at most some thousand blocks at a time. Blocks that an epoch freed are in that bitmap only once the
-//! epoch is durable ([`crate::space::group`]), so nothing is discarded that a crash could bring back. Each run is a
-//! change of its own: a freeze waits for one run, and so does a thread that has to be sure that no free block is held
-//! by another (`change_alone`), so no allocation fails because of a run. What a crash leaves: the same file system.
+//! A run of free blocks is discarded in parts of some thousand blocks. Each part is taken out of the bitmap in memory,
+//! so that no other thread takes it, then discarded with no lock held, then given back. Blocks that an epoch freed are
+//! in that bitmap only once the epoch is durable ([`crate::space::group`]), so nothing is discarded that a crash could
+//! bring back. Each part is a change of its own: a freeze waits for one part. So does a change that found no space,
+//! before its last try (`change_alone`): no change fails because of a trim. What a crash leaves: the same file system.
 
 use std::ops::Range;
 
@@ -17,16 +17,16 @@ use crate::token::LiveFs;
 
 impl InodeFs {
     /// Tells the device that the free blocks in a range of bytes are not needed, so it can release their space: a
-    /// regular file gets holes. Runs of free blocks that are shorter than `min_len` bytes stay as they are. Returns how
-    /// many bytes were free and discarded; what the device makes of that is its own business.
+    /// regular file gets holes. Runs of free blocks that are shorter than `min_len` bytes stay as they are. Returns the
+    /// number of bytes that were discarded; how many of them the device releases is not known.
     ///
     /// Everything is committed first, so that what was removed before the call counts. Others read and change the file
     /// system meanwhile. A crash leaves it as it is.
     ///
     /// # Errors
     /// `InvalidArgument` for a range of less than a block or beyond the end, or if no group of blocks has `min_len`
-    /// bytes; `ReadOnly`, `Closed`, `Stopped`, `Aborted`; `Corrupt`, `Io`, also if the device fails: then a part is
-    /// done.
+    /// bytes; `ReadOnly`, `Closed`, `Stopped`, `Aborted`; `Corrupt`, `Io`, also if the device fails; some runs may be
+    /// discarded already then.
     pub fn trim(&self, range: Range<u64>, min_len: u64) -> Result<u64, Error> {
         let live = self.live()?;
         let geometry = self.geometry();
@@ -61,7 +61,7 @@ fn trim_blocks(live: &LiveFs, range: Range<u64>, least: u32) -> Result<u64, Erro
         }
         match trim_group(live, group, from..to, least) {
             Ok(blocks) => trimmed += blocks,
-            // Nothing is taken from it either.
+            // Allocations take nothing from the group either, from now on.
             Err(Error::Corrupt(corrupt)) => live.groups().exclude(group, corrupt),
             Err(error) => return Err(error),
         }
@@ -77,7 +77,7 @@ fn trim_group(
     least: u32,
 ) -> Result<u64, Error> {
     let mut trimmed = 0;
-    // Where the run ends of which a part was discarded: what is left of it may be shorter than `least`.
+    // The end of the run of which a part was discarded last: the rest of it may be shorter than `least`.
     let mut run_end = 0;
     while range.start < range.end {
         let is_rest = range.start < run_end;

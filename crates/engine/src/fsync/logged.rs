@@ -137,7 +137,7 @@ pub(super) fn log(
     Ok(false)
 }
 
-/// The log, and what changed in this epoch, where there is a log.
+/// The log, and what changed in this epoch; `None` on a file system without an area for fast commits.
 fn log_of(mounted: &LiveFs, epoch: Epoch) -> Option<(&FastLog, &EpochChanges)> {
     Some((mounted.fast()?, mounted.changes()?.of(epoch)))
 }
@@ -146,9 +146,7 @@ fn log_of(mounted: &LiveFs, epoch: Epoch) -> Option<(&FastLog, &EpochChanges)> {
 /// long enough for others to come meanwhile, else by a flush of their own.
 ///
 /// # Errors
-/// As [`ReplayPolicy::flush_data`].
-///
-/// [`ReplayPolicy::flush_data`]: journal::Journal::flush_data
+/// As [`journal::Journal::flush_data`].
 pub(super) fn flush_data(mounted: &LiveFs) -> Result<(), Error> {
     let journal = &mounted.writing().journal;
     let running = (mounted.fast())

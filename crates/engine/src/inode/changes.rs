@@ -1,5 +1,5 @@
-//! What changed since the last full commit, as far as the fsync log is about it: names, and blocks of files. Plain
-//! data: the chapters that change something append to it, and the fsync log is made from it.
+//! What changed since the last full commit, as far as the fsync log needs it: names, and blocks of files. Plain data:
+//! the chapters that change something append to it, and the fsync log is made from it.
 //!
 //! Handles of an epoch note what they change in that epoch's tables ([`EpochChanges`]), in shards by inode
 //! ([`Rank::LogChanges`], held for one access); the committer clears an epoch's tables before it writes the
@@ -20,14 +20,14 @@ mod room;
 pub(crate) use epoch::{BlockRanges, EpochChanges, UnloggedNames};
 pub(crate) use room::Placed;
 
-/// A log transaction: the fsyncs that share one log commit; from 1.
+/// A log transaction: the fsyncs that share one log commit. Numbered from 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Batch(pub u64);
 
 /// A directory and a name in it.
 pub(crate) type NamePlace = (Ino, Box<[u8]>);
 
-/// An fsync that brings more names is a full commit.
+/// The most names that one fsync logs; an fsync that brings more is a full commit.
 pub(crate) const NAMES_MAX: usize = 256;
 
 /// The changes of the running epoch, and of the sealed one until its transaction is written.
@@ -48,7 +48,7 @@ impl Changes {
         &self.epochs[(epoch.0 & 1) as usize]
     }
 
-    /// A name stands for something else from this handle on.
+    /// Records that a name stands for another inode, or for none, from this handle on.
     pub(crate) fn note_name(
         &self,
         handle: &Handle<'_>,
@@ -62,8 +62,8 @@ impl Changes {
         }
     }
 
-    /// Names are put into a block of a directory from this handle on, which holds `before` so far; whether a replay of
-    /// fast commits surely has room for them. Before [`Changes::note_name`].
+    /// Records that names are put into a block of a directory from this handle on; `before` is the block without them.
+    /// Returns whether a replay of fast commits is certain to have room for them. Called before [`Changes::note_name`].
     pub(crate) fn note_placed(
         &self,
         handle: &Handle<'_>,
@@ -75,7 +75,8 @@ impl Changes {
         changes.has_too_many() || changes.note_placed(directory, placed, before)
     }
 
-    /// Records that a file of `bytes` bytes is cut from this handle on.
+    /// Records in the handle's epoch that a file of `bytes` bytes is truncated: the cost of replaying its ranges counts
+    /// the holes up to its largest size in the epoch. A crash forgets it.
     pub(crate) fn note_cut(&self, handle: &Handle<'_>, ino: Ino, bytes: u64) {
         let changes = self.of(handle.epoch());
         if !changes.has_too_many() {
@@ -83,7 +84,8 @@ impl Changes {
         }
     }
 
-    /// Blocks of a file are mapped otherwise from this handle on, in a map that has an index, or had one just before.
+    /// Records that these ranges of a file are mapped differently from this handle on. `has_index`: the map has an
+    /// index, or had one before this change.
     pub(crate) fn note_ranges(
         &self,
         handle: &Handle<'_>,

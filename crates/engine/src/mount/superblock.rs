@@ -66,8 +66,8 @@ pub fn is_rebuildable(device: &Arc<dyn BlockDevice>) -> Result<bool, Error> {
     }
 }
 
-/// What takes the first superblock's place where that is torn or lost, as a writer would put it back; `None` where it
-/// is whole, or nothing can take its place. Only reads.
+/// The superblock that a mount for writing would put in the place of a first one that is torn or lost; `None` if the
+/// first one is whole, or can't be restored. Only reads.
 ///
 /// # Errors
 /// When the device fails.

@@ -87,7 +87,6 @@ pub(crate) struct BlockRequest {
 
 /// Takes up to `want` blocks in a row, near the goal: [`search`] describes where. Called while preparing, without a
 /// handle.
-/// without a handle.
 ///
 /// # Errors
 /// `NoSpace` when no block is available now ([`crate::inode::MountedFs`] tries again after a commit); `Corrupt`, `Io`

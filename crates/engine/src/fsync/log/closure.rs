@@ -25,8 +25,8 @@ pub(crate) struct Members {
     pub(crate) names: BTreeSet<NamePlace>,
 }
 
-/// The members that these inodes and names bring. `None` if there are too many. The caller holds what keeps the changes
-/// as they are, or looks at them again when it does.
+/// The members that these inodes and names bring. `None` if there are too many. The caller holds the locks that keep
+/// the changes as they are, or checks the changes again after it has taken them.
 pub(crate) fn close(
     changes: &EpochChanges,
     inodes: impl IntoIterator<Item = Ino>,

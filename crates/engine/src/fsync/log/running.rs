@@ -218,7 +218,7 @@ impl FastLog {
         lead(log.flush(batch, &self.statistics)?, journal)
     }
 
-    /// Ends the log of a sealed epoch, and forgets what changed in it; whether the area was written.
+    /// Ends the log of a sealed epoch, and forgets what changed in it; returns whether the area was written.
     pub(crate) fn end(&self, sealed: Epoch, changes: &Changes) -> bool {
         let mut running = self.running.write();
         let log = running.take_if(|(epoch, _)| *epoch <= sealed);
@@ -294,7 +294,7 @@ impl FastLog {
     }
 }
 
-/// Leads a log until what the caller waits for is done, if it is to lead: the steps write and flush by the journal.
+/// If the caller leads the log, has the journal do what each step asks, until what the caller waits for is done.
 ///
 /// # Errors
 /// When the transaction must be committed in full instead.

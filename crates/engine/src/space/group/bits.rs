@@ -75,7 +75,8 @@ impl Bits {
         taken
     }
 
-    /// The first run of at least `least` free blocks within a range.
+    /// The first run of at least `least` free blocks within a range; a run that begins before the range or ends after
+    /// it counts with its part in it.
     pub(crate) fn long_run(&self, mut range: Range<u32>, least: u32) -> Option<Range<u32>> {
         while let Some(first) = self.buddy.first_free(range.clone())
             && let Some(run) = self.buddy.run_at(first, range.end - first)

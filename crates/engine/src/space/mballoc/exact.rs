@@ -1,5 +1,5 @@
-//! Taking certain blocks, and no others: for what says where a file's data are already, and to tell the device that
-//! they are free.
+//! Taking certain blocks, and no others: for a replay, whose records say where a file's data are already, and for a
+//! trim, which keeps free blocks from other threads while it discards them.
 //!
 //! Waits for the lock of the blocks' group; nothing is on disk until the blocks are applied.
 
@@ -79,11 +79,12 @@ pub(crate) fn take_free<'a>(
 
 /// The most blocks that [`take_run`] keeps from others at a time.
 const RUN_MOST: u32 = 4096;
-/// And at most this part of all that are free.
+/// [`take_run`] also takes at most the number of free blocks divided by this.
 const RUN_PART: u64 = 8;
 
-/// Takes the first part of a group's first run of free blocks in a range of bits: a run of at least `least` blocks, of
-/// which the part has a bounded number. Also returns where in the group the run ends. Called without a handle.
+/// Finds the first run of at least `least` free blocks in a range of a group's bits, and takes its first blocks, at
+/// most [`RUN_MOST`]. Also returns the bit at which the run ends. `None` if no such run is found, or other threads have
+/// all free blocks in hand. Called without a handle.
 ///
 /// # Errors
 /// `Corrupt`, `Io` from reading bitmaps.
@@ -94,7 +95,7 @@ pub(crate) fn take_run<'a>(
     range: Range<u32>,
     least: u32,
 ) -> Result<Option<(TakenBlocks<'a>, u32)>, Error> {
-    // Below 4097.
+    // At most `RUN_MOST`.
     let most = (groups.blocks.hint() / RUN_PART).clamp(1, RUN_MOST.into()) as u32;
     let share = groups.blocks.share(most, 0);
     if share == 0 {

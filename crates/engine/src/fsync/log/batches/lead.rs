@@ -51,16 +51,19 @@ pub(crate) enum StepIo {
     },
 }
 
-/// A step that was planned: what is asked of the device, and what is so once that is done.
+/// A planned step: what it asks of the device, and which batches are durable once that is done.
 pub(crate) struct LogStep {
     io: StepIo,
     began: Instant,
     /// Blocks of the area that it writes.
     blocks: u32,
-    /// Its closures, and the threads that joined without one.
+    /// How many closures it writes, and how many threads joined without one.
     served: u64,
+    /// The batch that ended with this step and is written by the next, because its data must be durable first.
     ready: Option<Encoded>,
+    /// The last batch that is on disk then.
     synced: Option<Batch>,
+    /// The last batch whose members' data are durable then.
     flushed: Option<Batch>,
 }
 
@@ -175,15 +178,15 @@ impl LogLead<'_> {
         self.go_on(began, stepped)
     }
 
-    /// Takes a step in, or gives the log up; then the threads go on that it served, and if the leader is one of them,
-    /// another leads.
+    /// Records that a step is done, or gives the log up after an error. Then it wakes the threads that the step served;
+    /// if the leader's own batch is done, another thread leads.
     fn go_on(
         &mut self,
         began: Instant,
         stepped: Result<LogStep, Unlogged>,
     ) -> Result<(), Unlogged> {
         let log = self.log;
-        // Before the leader's lock: a thread that finds its batch done takes none.
+        // Before the leader's lock: a thread that finds its batch done takes no lock.
         let expected = match &stepped {
             Ok(step) => log.set_done(step),
             Err(_) => 0,
@@ -225,7 +228,7 @@ impl LogLead<'_> {
 }
 
 impl Until {
-    /// Counts a caller for which it is done.
+    /// Counts a caller whose wait is over.
     fn count(self, statistics: &LogStatistics) {
         if let Until::Flushed(_) = self {
             statistics.joined.add(1);
@@ -326,8 +329,8 @@ impl FsyncLog {
         self.members.get() > there
     }
 
-    /// A step of one flush, by the only leader, behind `used` blocks of the area: it writes the batch that is ready,
-    /// and the running one if it may.
+    /// Plans a step of one flush; called by the only leader. After the first `used` blocks of the area the step writes
+    /// the batch that is ready, and the running one unless that shows data, which must be durable before it.
     fn plan(
         &self,
         used: u32,
@@ -383,7 +386,8 @@ impl FsyncLog {
         })
     }
 
-    /// What a step asked was done; how many members the running batch will have when all are back that it served.
+    /// Records that what a step asked was done; returns how many members the running batch will have when all threads
+    /// that the step served are back.
     fn set_done(&self, step: &LogStep) -> u64 {
         let expected = match step.synced {
             // No thread that this flush releases is among the members yet.
