@@ -3,7 +3,7 @@
 //! run or fails.
 //!
 //! Takes no lock, so two runs in one target directory disturb each other. A run that is killed leaves its images, loop
-//! devices and mounts.
+//! devices and mounts; the next run removes them first.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,6 +19,9 @@ const ONLY: &str = "LANEFS_XFSTESTS_ONLY";
 const SIZES: [(&str, u64); 2] = [("test", 5 << 10), ("scratch", 8 << 10)];
 /// Seconds after which a test on lanefs is ended.
 const LIMIT: &str = "500";
+/// The exit statuses of timeout(1) if it ended its program, by SIGTERM or by SIGKILL.
+const TIMED_OUT: i32 = 124;
+const KILLED: i32 = 137;
 /// Users that the tests need.
 const USERS: [&str; 2] = ["fsgqa", "fsgqa2"];
 /// Programs of the system that `before.sh` replaces.
@@ -65,6 +68,16 @@ pub fn run(root: &Path) -> Result<(), String> {
         .filter_map(|(test, outcome)| (outcome == Outcome::Passed).then_some(test))
         .collect();
     drop(kernel);
+    if passed.is_empty() {
+        return Err(format!(
+            "suites: no test passes on the kernel's ext4, so there is nothing to compare:\n{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        ));
+    }
+    if matches!(output.status.code(), Some(TIMED_OUT | KILLED)) {
+        return Err("suites: the tests on the kernel's ext4 did not end in their time".into());
+    }
     println!("{} tests pass on the kernel's ext4", passed.len());
     let ours = Devices::new(&place, "lanefs")?;
     let mut results = BTreeMap::new();
@@ -79,6 +92,10 @@ pub fn run(root: &Path) -> Result<(), String> {
             );
         }
         ours.unmount();
+        if outcome == Outcome::Failed {
+            // The next test may not begin with what this one left.
+            make_file_system(&ours.loops[0])?;
+        }
         results.insert(test, outcome);
     }
     judge(&results, &expected(EXPECTED)?)
@@ -127,6 +144,7 @@ impl Devices {
             place,
             loops: Vec::new(),
         };
+        devices.remove_leftovers();
         devices
             .set_up()
             .map_err(|error| format!("suites: {error}"))?;
@@ -145,22 +163,18 @@ impl Devices {
                 .output()?;
             let device = String::from_utf8(made.stdout)?.trim().to_owned();
             if device.is_empty() {
-                return Err("no loop device is free".into());
+                return Err(String::from_utf8_lossy(&made.stderr).trim().into());
             }
-            Command::new("mkfs.ext4")
-                .args(["-q", "-F", &device])
-                .status()?;
             self.loops.push(device.clone());
+            make_file_system(&device)?;
             let folder = self.place.join(name);
             fs::create_dir_all(&folder)?;
-            let (upper, folder) = (name.to_uppercase(), folder.display());
+            let (upper, folder) = (name.to_uppercase(), quoted(&folder));
             let variable = if name == "test" { "DIR" } else { "MNT" };
             config += &format!("export {upper}_DEV={device} {upper}_{variable}={folder}\n");
         }
-        config += &format!(
-            "export RESULT_BASE={}\n",
-            self.place.join("results").display()
-        );
+        let results = quoted(&self.place.join("results"));
+        config += &format!("export RESULT_BASE={results}\n");
         fs::write(self.place.join("config"), config)?;
         let source = self.place.join("bin/before.sh");
         fs::write(&source, BEFORE_SOURCE)?;
@@ -198,14 +212,59 @@ impl Devices {
     fn unmount(&self) {
         for (name, _) in SIZES {
             let folder = self.place.join(name);
-            let quiet = |command: &mut Command| command.stderr(Stdio::null()).status();
-            while quiet(Command::new("mountpoint").arg("-q").arg(&folder))
-                .is_ok_and(|is| is.success())
-                && quiet(Command::new("umount").arg("-l").arg(&folder)).is_ok_and(|is| is.success())
-            {
+            // A mount whose server ended is in the list too.
+            while is_mounted(&folder)
+                && Command::new("umount")
+                    .arg("-l")
+                    .arg(&folder)
+                    .stderr(Stdio::null())
+                    .status()
+                    .is_ok_and(|status| status.success())
+            {}
+        }
+    }
+
+    /// Removes what a run that was killed left.
+    fn remove_leftovers(&mut self) {
+        self.unmount();
+        for (name, _) in SIZES {
+            let image = self.place.join(name).with_extension("img");
+            let used = Command::new("losetup")
+                .args(["-n", "-O", "NAME", "-j"])
+                .arg(&image)
+                .output();
+            let used = used.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+            for device in used.unwrap_or_default().split_whitespace() {
+                // losetup itself prints why it fails.
+                let _ = Command::new("losetup").args(["-d", device]).status();
             }
         }
     }
+}
+
+/// Whether something is mounted on a folder.
+fn is_mounted(folder: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // The kernel writes a space in a path as an octal number.
+    let path = folder.display().to_string().replace(' ', "\\040");
+    let place = |line: &str| line.split(' ').nth(4).is_some_and(|place| place == path);
+    mounts.lines().any(place)
+}
+
+fn make_file_system(device: &str) -> Result<(), String> {
+    let made = Command::new("mkfs.ext4")
+        .args(["-q", "-F", device])
+        .status();
+    match made {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("mkfs.ext4 on {device}: {status}")),
+        Err(error) => Err(format!("mkfs.ext4 does not run: {error}")),
+    }
+}
+
+/// A path as a word of the shell that reads the configuration.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
 }
 
 impl Drop for Devices {
@@ -341,6 +400,15 @@ mod tests {
         let found: Vec<Outcome> = outcomes(&output).into_values().collect();
         use Outcome::{Failed, NotRun, Passed};
         assert_eq!(found, [Passed, Passed, NotRun, Failed, Failed]);
+    }
+
+    #[test]
+    fn paths_are_one_word_of_the_shell() {
+        let odd = Path::new("/a b/it's $HOME");
+        let script = format!("printf %s {}", quoted(odd));
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "/a b/it's $HOME");
+        assert!(is_mounted(Path::new("/proc")) && !is_mounted(Path::new("/proc/self")));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 #!/bin/bash
 # xfstests runs this instead of mount(8), umount(8), df(1) and findmnt(8). Mounts the test and the scratch device with
 # lanefs. In the output, replaces their anchors by the devices, and the type fuseblk.lanefs by ext4.
-name=${0##*/}
+name=${0##*/} real=
 for folder in /usr/bin /bin /usr/sbin /sbin; do
   [ -x "$folder/$name" ] && real=$folder/$name && break
 done
@@ -20,7 +20,7 @@ anchor_of() {
 is_ours() { [ "$1" = "$TEST_DEV" ] || [ "$1" = "$SCRATCH_DEV" ]; }
 
 if [ "$name" = mount ]; then
-  options= type= device= plain=yes words=()
+  options= type= elsewhere=no unknown= words=()
   arguments=("$@")
   while [ $# -gt 0 ]; do
     case $1 in
@@ -29,14 +29,20 @@ if [ "$name" = mount ]; then
       -t) type=$2; shift ;;
       -r) options+=,ro ;;
       -w) options+=,rw ;;
-      --*|-M|-B|-R) plain=no ;;
-      -*) ;;
+      -n|-v|-s|--) ;;
+      -M|-B|-R|--bind|--rbind|--move|--make-*) elsewhere=yes ;;
+      -*) unknown+=" $1" ;;
       *) words+=("$1") ;;
     esac
     shift
   done
-  case ,$options, in *,remount,*|*,bind,*|*,rbind,*|*,move,*) plain=no ;; esac
-  if [ $plain = yes ] && [ ${#words[@]} = 2 ] && is_ours "${words[0]}" && [ "${type:-ext4}" = ext4 ]; then
+  case ,$options, in *,remount,*|*,bind,*|*,rbind,*|*,move,*) elsewhere=yes ;; esac
+  if [ $elsewhere = no ] && [ ${#words[@]} -gt 0 ] && is_ours "${words[0]}"; then
+    # The kernel's ext4 must not take the place of lanefs.
+    if [ -n "$unknown" ] || [ ${#words[@]} != 2 ] || [ "${type:-ext4}" != ext4 ]; then
+      echo "mount: not understood for a mount of lanefs: ${arguments[*]}" >&2
+      exit 32
+    fi
     exec "$LANEFS" mount -o "allow_other$options" "${words[@]}"
   fi
   set -- "${arguments[@]}"
