@@ -67,8 +67,9 @@ fn parse() -> Result<Arguments, ExitCode> {
     if let Some(mount) = mount_call::words(&words, is_command) {
         words = mount;
     }
-    let named = words.iter().skip(1).find(|word| is_command(word));
-    let usage = usage_status(named.and_then(|word| word.to_str()));
+    let is_option = |word: &OsStr| word.as_bytes().starts_with(b"-");
+    let command = words.iter().skip(1).find(|word| !is_option(word));
+    let usage = usage_status(command.and_then(|word| word.to_str()));
     Arguments::try_parse_from(&words).map_err(|error| {
         let error = suggestions::sharpened(error);
         // Standard error may be gone; the status is left.

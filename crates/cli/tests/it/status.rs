@@ -33,6 +33,8 @@ fn check_mount_and_umount_answer_nonsense_as_fsck_and_mount_do() {
         (&["mount", "--bogus", "x", "y"], 1),
         (&["umount"], 1),
         (&["ls", "--bogus", "check"], 2),
+        (&["bogus", "check"], 2),
+        (&["-q", "bogus", "umount"], 2),
     ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(status), "{arguments:?}");
