@@ -162,8 +162,8 @@ impl Args {
         for line in String::from_utf8_lossy(&output.stdout).lines() {
             context.error(line);
         }
-        // fsck(8): 4 means that errors are left, and 8 that the check is not complete.
-        if output.status.code() != Some(4) {
+        // fsck(8) adds these: 1 repaired, 4 errors are left, 8 and more the check is not complete.
+        if !matches!(output.status.code(), Some(4 | 5)) {
             let failure = Failure::new("not mounted: -o check came to no verdict");
             return Err(failure.at(self.image.display()).status(MOUNT_FAILED));
         }

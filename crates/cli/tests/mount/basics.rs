@@ -412,6 +412,18 @@ fn option_check_repairs_before_the_mount_and_refuses_what_needs_a_decision() {
     let before = fs::read(&image).unwrap();
     let directory = folder.path().join("m");
     fs::create_dir(&directory).unwrap();
+    // The check replays the journal, and leaves the link count: fsck's status is 5.
+    testkit::debugfs_script(&image, "jo\njw -b 4000 /dev/zero\njc\n");
+    let mut command = lanefs();
+    command.args(["mount", "-o", "check"]).arg(&image);
+    let output = command.arg(&directory).output().unwrap();
+    assert_eq!(output.status.code(), Some(32), "{}", said(&output));
+    assert!(
+        said(&output).contains("lanefs check -y"),
+        "{}",
+        said(&output)
+    );
+    fs::write(&image, &before).unwrap();
     for options in ["check", "check,ro"] {
         let mut command = lanefs();
         command.args(["mount", "-o", options]).arg(&image);
