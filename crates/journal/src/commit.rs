@@ -435,7 +435,7 @@ impl Journal {
             let delay = match cause {
                 _ if leaders.is_committing => None,
                 CommitCause::Quiesce => break,
-                _ => leaders.delays.left(),
+                _ => leaders.delays.left(u64::MAX),
             };
             match delay {
                 _ if leaders.is_committing => self.changed.wait(&mut leaders),
@@ -446,7 +446,12 @@ impl Journal {
                 }
                 None => break,
             }
-            if is_done(&leaders) {
+            let is_over = is_done(&leaders);
+            if is_over || self.abort.check().is_err() {
+                // A thread that begins a delay waits until no commit waits, and this one leads none that would wake it.
+                self.changed.notify_all();
+            }
+            if is_over {
                 return Ok(None);
             }
             self.abort.check()?;

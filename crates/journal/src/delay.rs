@@ -29,11 +29,12 @@ pub(crate) struct Delays {
 }
 
 impl Delays {
-    /// How long a commit still has to wait, at most; `None` if it may begin. Forgets delays whose time has passed.
-    pub(crate) fn left(&mut self) -> Option<Duration> {
+    /// How long the delays before this number still last, at most; `None` if none is left. Forgets all delays whose time
+    /// has passed.
+    pub(crate) fn left(&mut self, before: u64) -> Option<Duration> {
         let now = now();
         self.deadlines.retain(|_, deadline| *deadline > now);
-        let last = self.deadlines.values().max();
+        let last = self.deadlines.range(..before).map(|(_, end)| end).max();
         last.map(|deadline| deadline.saturating_duration_since(now))
     }
 }
@@ -65,15 +66,7 @@ impl Journal {
     pub fn await_delays(&self) {
         let mut leaders = self.leaders.lock();
         let begun = leaders.delays.next;
-        while let Some(left) = leaders.delays.left() {
-            if leaders
-                .delays
-                .deadlines
-                .keys()
-                .all(|number| *number >= begun)
-            {
-                return;
-            }
+        while let Some(left) = leaders.delays.left(begun) {
             let _is_late = self.changed.wait_for(&mut leaders, left);
         }
     }

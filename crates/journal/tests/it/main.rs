@@ -4,6 +4,7 @@
 mod attendant;
 mod bank;
 mod crash;
+mod delays;
 mod image;
 mod interop;
 mod modes;
