@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use lanefs::{CommitDelay, Flags, Ino, InodeFs, RenameFlag, SetAttributes, SetTime};
 use rustix::io::Errno;
 use sync::clock::Duration;
-use sync::{Hint, Mutex, Rank};
+use sync::{Arc, Hint, Mutex, Rank};
 
 use super::{MountedImage, errno};
 use crate::operations::{Answer, Named};
@@ -23,12 +23,14 @@ const HOLD_MOST: Duration = Duration::from_secs(1);
 /// Files that were renamed over another name while the kernel might hold changes of them: commits wait until the file
 /// is synced or closed, after which the image has the changes, or for [`HOLD_MOST`].
 ///
+/// The two files of an exchange share one delay: a second one could not begin while a commit waits for the first.
+///
 /// The lock is held for a look. There are no more entries than files open to be written.
 pub(super) struct HeldFiles {
     /// Whether `files` has any, or had.
     is_used: Hint<bool>,
     /// [leaf]
-    files: Mutex<HashMap<u32, Vec<CommitDelay>>>,
+    files: Mutex<HashMap<u32, Vec<Arc<CommitDelay>>>>,
 }
 
 impl HeldFiles {
@@ -41,16 +43,17 @@ impl HeldFiles {
 
     /// Holds commits back for these files.
     pub(super) fn begin(&self, fs: &InodeFs, files: &[Ino]) {
+        let Some(delay) = fs.delay_commits(HOLD_MOST).map(Arc::new) else {
+            return;
+        };
+        let mut held = self.files.lock();
         for ino in files {
-            let Some(delay) = fs.delay_commits(HOLD_MOST) else {
-                continue;
-            };
-            self.files.lock().entry(ino.0).or_default().push(delay);
-            self.is_used.set(true);
+            held.entry(ino.0).or_default().push(Arc::clone(&delay));
         }
+        self.is_used.set(true);
     }
 
-    /// A file was synced or closed.
+    /// A file was synced or closed. A delay ends with the last of its files.
     pub(super) fn end(&self, fs: &InodeFs, ino: Ino) {
         if !self.is_used.get() {
             return;
@@ -64,6 +67,7 @@ impl HeldFiles {
         ended
             .into_iter()
             .flatten()
+            .filter_map(Arc::into_inner)
             .for_each(|delay| fs.end_delay(delay));
     }
 }
