@@ -69,7 +69,7 @@ pub(crate) fn change(
         let locked = live.write_lock();
         let inode = mounted.load_used(ino)?;
         write::may_change(&inode)?;
-        if write::is_refused_user(&inode, name) {
+        if write::is_refused_user(name, |file_type| inode.is(file_type)) {
             return Err(Error::NotPermitted);
         }
         // An error of the inode's flags comes first, as in Linux.
@@ -93,9 +93,16 @@ pub(crate) fn change(
 ///
 /// # Errors
 /// As [`change`]; `NotSupported` for an ACL.
-pub(crate) fn add(lists: &mut Lists, attributes: &[(&[u8], &[u8])]) -> Result<(), Error> {
+pub(crate) fn add(
+    lists: &mut Lists,
+    file_type: FileType,
+    attributes: &[(&[u8], &[u8])],
+) -> Result<(), Error> {
     for (name, value) in attributes {
         write::verify_length(name)?;
+        if write::is_refused_user(name, |of| of == file_type) {
+            return Err(Error::NotPermitted);
+        }
         if value.len() > limits::XATTR_VALUE_BYTES {
             return Err(Error::ValueTooLarge);
         }

@@ -178,7 +178,7 @@ pub(crate) fn create(
     let names = draft.finish()?;
     let now = mounted.now()?;
     let (mut record, mut lists) = record(mounted, own.inode(), &directory, new, content, now)?;
-    xattr::add(&mut lists, attributes)?;
+    xattr::add(&mut lists, file_type, attributes)?;
     let first = first_block(mounted, ino, parent, content, &mut record)?;
     let acls = xattr::XattrChange::prepare(mounted, ino, None, &lists)?;
 
@@ -287,7 +287,7 @@ pub(crate) fn create_unnamed(
     let own = locked.of(ino);
     let now = mounted.now()?;
     let (mut record, mut lists) = record(mounted, own.inode(), &directory, new, content, now)?;
-    xattr::add(&mut lists, attributes)?;
+    xattr::add(&mut lists, FileType::Regular, attributes)?;
     let first = first_block(mounted, ino, parent, content, &mut record)?;
     record.set_links_count(0);
     let acls = xattr::XattrChange::prepare(mounted, ino, None, &lists)?;

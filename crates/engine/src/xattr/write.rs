@@ -24,10 +24,11 @@ const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
 /// The error for a name without a value in an inode of this type: the inode has none, or can have none.
 pub(super) fn absence(inode: &LoadedInode, name: &[u8]) -> Error {
-    let verified = verify_length(name).and_then(|()| match is_refused_user(inode, name) {
-        true => Err(Error::NoAttribute),
-        false => split(name).map(drop),
-    });
+    let verified =
+        verify_length(name).and_then(|()| match is_refused_user(name, |of| inode.is(of)) {
+            true => Err(Error::NoAttribute),
+            false => split(name).map(drop),
+        });
     let is_acl = matches!(name, ACCESS_ACL | DEFAULT_ACL);
     match verified {
         Err(error) => error,
@@ -39,8 +40,8 @@ pub(super) fn absence(inode: &LoadedInode, name: &[u8]) -> Error {
 }
 
 /// Whether a name begins with `user.`, and the inode is neither a file nor a directory, which alone may have such.
-pub(super) fn is_refused_user(inode: &LoadedInode, name: &[u8]) -> bool {
-    let may_have = inode.is(FileType::Regular) || inode.is(FileType::Directory);
+pub(super) fn is_refused_user(name: &[u8], is: impl Fn(FileType) -> bool) -> bool {
+    let may_have = is(FileType::Regular) || is(FileType::Directory);
     name.starts_with(USER) && !may_have
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lanefs_engine::{Ino, InodeFs, NewContent, NewInode, XattrFlag};
+use lanefs_engine::{Error, FileType, Ino, InodeFs, NewContent, NewInode, XattrFlag};
 use ondisk::Feature;
 
 use crate::acls::{ACCESS, DEFAULT, named};
@@ -178,4 +178,33 @@ fn a_new_file_is_never_without_the_attributes_it_is_made_with() {
             }
         });
     }
+}
+
+/// Only files and directories have attributes of users, also when they are made with them.
+#[test]
+fn a_new_symbolic_link_can_not_be_made_with_an_attribute_of_users() {
+    const USER: (&[u8], &[u8]) = (b"user.a", b"value");
+    let Some(image) = with_files(PROFILES[0], 8 << 20, &[]) else {
+        return;
+    };
+    record(&image, |_, fs| {
+        let make = |name: &[u8], content| fs.make(Ino::ROOT, Some(name), NEW, content, &[USER]);
+        for content in [
+            NewContent::Symlink(b"target"),
+            NewContent::Special(FileType::Fifo),
+        ] {
+            let refused = make(b"x", content).unwrap_err();
+            assert!(matches!(refused, Error::NotPermitted), "{refused}");
+            assert!(fs.lookup(Ino::ROOT, b"x").is_err());
+        }
+        for (name, content) in [
+            (&b"f"[..], NewContent::Empty),
+            (b"d", NewContent::Directory),
+        ] {
+            let ino = make(name, content).unwrap();
+            assert_eq!(fs.xattr(ino, USER.0).unwrap(), USER.1);
+            fs.forget(ino, 1).unwrap();
+        }
+        fs.close().unwrap();
+    });
 }
