@@ -1,4 +1,4 @@
-//! Delays of commits, under schedules: no thread waits for good, and a commit waits for the delays that began before it.
+//! Delays of commits, under schedules: no thread waits for good, and a commit waits for delays that began before it.
 
 use std::sync::Mutex;
 use std::time::Duration;
