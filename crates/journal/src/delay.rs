@@ -29,8 +29,8 @@ pub(crate) struct Delays {
 }
 
 impl Delays {
-    /// How long the delays before this number still last, at most; `None` if none of them is left. Forgets all delays whose
-    /// time has passed.
+    /// How long the delays before this number still last, at most; `None` if none of them is left. Forgets all delays
+    /// whose time has passed.
     pub(crate) fn left(&mut self, before: u64) -> Option<Duration> {
         let now = now();
         self.deadlines.retain(|_, deadline| *deadline > now);
