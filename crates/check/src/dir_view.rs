@@ -1,4 +1,4 @@
-//! A directory as its pass sees it, whatever is checked of it: its flags, the form of its blocks, and where they are.
+//! What every check of a directory needs: its flags, the form of its blocks, and where they are.
 
 use ondisk::dirent::DirForm;
 use ondisk::{Flags, Ino};

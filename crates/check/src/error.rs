@@ -13,7 +13,7 @@ pub enum Error {
     Unsupported(Unsupported),
     /// The caller could not replay the journal.
     Replay(String),
-    /// A repair must know of all blocks at once whether they are in use, which takes more than the memory allowed.
+    /// A repair needs the record of blocks in use for the whole file system at once, and the memory allowed is less.
     Memory {
         /// Bytes of that record.
         needed: u64,

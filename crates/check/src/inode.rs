@@ -574,7 +574,7 @@ impl InodeCheck<'_> {
         sectors
     }
 
-    /// A regular file whose size needs the feature `large_file`, the resize inode included.
+    /// Notes that `large_file` is needed if this is a regular file of 2 GiB or more. The resize inode counts as one.
     fn note_large_file(&self) {
         let is_regular = self.inode.file_type() == Some(FileType::Regular);
         if is_regular && self.inode.size(true) > 0x7FFF_FFFF {

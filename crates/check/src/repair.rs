@@ -228,9 +228,9 @@ fn is_preenable(report: &Report) -> bool {
 
 /// How much damage each class may have after a repair that does not mend everything.
 struct Tolerated {
-    /// Problems in each class; `None` while nothing was found that can be compared with.
+    /// The limit of each class; `None` until a check could read the descriptors and so all the rest.
     sums: Option<BTreeMap<Class, u64>>,
-    /// Only steps that mend superblock, descriptors and journal were done, and none chose the place of a table.
+    /// So far only superblock, descriptors and journal were mended, and no inode table got its place by a guess.
     is_layout_only: bool,
 }
 
@@ -242,8 +242,8 @@ impl Tolerated {
         }
     }
 
-    /// Takes in what a check found. What it finds once descriptors are right was hidden before, and is not the repair's
-    /// work.
+    /// Raises the limits to what a check found. Damage that shows once the descriptors are right was hidden before; the
+    /// repair did not cause it.
     fn raise(&mut self, examined: &Examined) {
         if !self.is_layout_only || examined.facts.is_none() {
             return;
@@ -265,7 +265,7 @@ impl Tolerated {
     }
 }
 
-/// The damage in each class.
+/// The number of problems in each class, notes not counted.
 fn damage(report: &Report) -> BTreeMap<Class, u64> {
     let mut sums = BTreeMap::new();
     for (code, count) in &report.counts {
@@ -548,7 +548,7 @@ impl<'d> Rounds<'d> {
         }
         let mut edit = self.edit(sb, geometry);
         if is_flag_left {
-            // A mount sets it, and clears it at its end.
+            // A mount sets the flag, and clears it when it ends.
             let features = edit.sb.features().without(Feature::ORPHAN_PRESENT);
             edit.sb.set_features(features);
         }

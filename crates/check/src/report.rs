@@ -158,7 +158,7 @@ impl Report {
         self.problems.push(Problem::new(code).name(reason));
     }
 
-    /// Puts problems of the superblock, which come before all others, into a report of a check that did not see them.
+    /// Adds problems of the superblock, before all others, to the report of a check that could not see them.
     pub fn put_first(&mut self, problems: Vec<Problem>) {
         for problem in &problems {
             *self.counts.entry(problem.code).or_default() += 1;
@@ -166,7 +166,7 @@ impl Report {
         self.problems.splice(0..0, problems);
     }
 
-    /// Takes problems of a kind out, for a caller that knows better.
+    /// Removes the problems with this code, for a caller that found out what the check could not.
     pub fn forget(&mut self, code: Code) {
         self.counts.remove(&code);
         self.problems.retain(|problem| problem.code != code);

@@ -1,4 +1,4 @@
-//! The superblock that serves a check, for a caller that must know it before the check: to replay a journal.
+//! The superblock that a check will use, for a caller that needs it before the check, to replay the journal.
 
 use device::BlockDevice;
 use ondisk::{Geometry, Superblock};
@@ -7,11 +7,11 @@ use crate::error::Error;
 use crate::geometry;
 use crate::report::{Findings, Problem};
 
-/// The superblock that serves, and why not the first one.
+/// The superblock that a check uses, and what is wrong with the first one.
 pub struct ServingSuperblock {
-    /// The superblock with its numbers, as it is in its place or as it is mended; none where none can be used.
+    /// The superblock, with its wrong numbers mended, and its geometry; `None` if no superblock can be used.
     pub found: Option<(Superblock, Geometry)>,
-    /// What is wrong with the first one.
+    /// What is wrong with the first superblock.
     pub problems: Vec<Problem>,
 }
 

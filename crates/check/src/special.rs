@@ -68,7 +68,7 @@ pub fn journal(volume: &Volume<'_>) {
         return;
     }
     let Some(ino) = sb.journal_ino() else {
-        // Where mkfs was given a file for the journal, only its UUID is known.
+        // If mkfs got a file for the journal, the superblock has only the journal's UUID.
         let is_elsewhere = sb.journal_device() != 0 || sb.journal_uuid() != [0; 16];
         let problem = match is_elsewhere {
             false => Problem::new(Code::JournalInode)

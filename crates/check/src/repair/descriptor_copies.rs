@@ -1,10 +1,10 @@
-//! The copies of group descriptors, and where the blocks may be that a descriptor names.
+//! The copies of the group descriptors, and which places a descriptor may name.
 
 use ondisk::{Feature, FsBlock, Geometry, Group, GroupDesc};
 
 use crate::repair::edit::Edit;
 
-/// Copies of descriptors: how many are asked.
+/// The most copies that are read.
 const COPIES: usize = 4;
 
 /// The copies of the descriptors that belong to backups of the superblock.
@@ -14,7 +14,7 @@ pub struct DescriptorCopies {
 }
 
 impl DescriptorCopies {
-    /// The first few.
+    /// The first copies, at most `COPIES` of them.
     pub fn of(geometry: &Geometry) -> DescriptorCopies {
         let groups = geometry.all_groups().skip(1);
         let holders = groups.filter(|group| geometry.has_super(*group));
