@@ -168,8 +168,8 @@ impl RawImage {
         self.inodes(group, desc, true, visit)
     }
 
-    /// Calls `visit` with every inode that the group's inode bitmap has free and whose bytes name the time at which it
-    /// was deleted, until `visit` breaks off. Inodes that were never used, or are in use again, are left out.
+    /// Calls `visit` with every inode that is free in the group's inode bitmap and still records when it was deleted,
+    /// until `visit` breaks off. Inodes that were never used, or are in use again, are left out.
     ///
     /// # Errors
     /// `NoBlock` and `Device`.

@@ -29,7 +29,7 @@ pub fn check(
     Ok(report)
 }
 
-/// Takes back that the external journal was not looked at, where it was given and can be read.
+/// Removes the note that the external journal was not checked, if the caller gave its device and it can be read.
 pub(crate) fn see_journal(
     report: &mut Report,
     device: &Arc<dyn BlockDevice>,
@@ -91,7 +91,7 @@ fn check_replayed(fs: &InodeFs, options: &Options<'_>) -> Result<Report, Error> 
     check::check(&**fs.device(), &options)
 }
 
-/// Checks with another superblock in the place of the first one, under which the log is replayed.
+/// Checks the image as it is once the log is replayed under the substitute.
 fn check_under(
     device: &Arc<dyn BlockDevice>,
     journal_device: Option<Arc<dyn BlockDevice>>,

@@ -1,9 +1,16 @@
-//! Repairing a file system: what the checker decided is written so that a crash leaves the image as it was, or mended.
+//! Repairing a file system: replays the log, lets the checker decide, and writes what it decided.
 //!
-//! A log that is to be replayed is replayed first, after another superblock took the place of a lost one. What Linux
-//! reads before the journal is written block by block, with the error flag set before. The rest is one transaction of
-//! the image's own journal where that is sound, else stages that begin with what nothing leads to and end with the
-//! superblock, which has the error flag until then.
+//! The writes, in this order:
+//!
+//! 1. The substitute for a first superblock that is lost (`substitute.rs`).
+//! 2. The replay of the log.
+//! 3. What Linux reads before the journal (superblock, descriptors, the journal's inode), as far as it is wrong: block
+//!    by block, after the error flag was set.
+//! 4. All other blocks: one transaction of the image's own journal if that is sound and large enough, otherwise stages,
+//!    which begin with blocks that nothing leads to and end with the superblock.
+//!
+//! CRASH: a transaction leaves all of its blocks as they were, or mended. A cut in step 3 or between stages leaves the
+//! error flag set, which asks for a second repair.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,7 +37,7 @@ pub enum RepairError {
     Journal(offline::Error),
     /// The journal is on a device of its own and can't be replayed from there. The image is as it was.
     Replay(recovery::Error),
-    /// What was written reads otherwise: the device can't be relied on.
+    /// A block does not hold what was just written to it: the device can't be relied on.
     Unreliable {
         /// The block.
         block: u64,
@@ -79,7 +86,7 @@ impl From<offline::Error> for RepairError {
 pub struct Outcome {
     /// What was found and what is left.
     pub repaired: Repaired,
-    /// The log was replayed.
+    /// The log was replayed, or a substitute was written over the first superblock.
     pub is_replayed: bool,
     /// The repair went through the journal.
     pub is_journaled: bool,
@@ -110,7 +117,7 @@ pub fn repair(
         && options.superblock.is_none()
         && !substitute.is_torn
     {
-        // Another superblock than the first one needs a decision.
+        // To put another superblock in the place of the first one is a decision.
         return Ok(untouched(crate::check::check(
             device,
             journal_device,
@@ -164,10 +171,10 @@ pub fn repair(
 #[derive(Default)]
 struct Replay {
     is_done: bool,
-    /// The device as fast commits leave it, which are not home yet.
+    /// The device with the fast commits applied, in memory; on the device they are in the journal only.
     view: Option<Arc<dyn BlockDevice>>,
     failed: Option<String>,
-    /// The first superblock is the one that was asked for, or newer.
+    /// The first superblock now has the layout of the copy that was asked for, so the check reads the first.
     has_first: bool,
 }
 
@@ -208,7 +215,7 @@ fn replay(
     journal_device: Option<Arc<dyn BlockDevice>>,
     scope: RepairScope,
 ) -> Result<Replay, RepairError> {
-    // Without the first superblock nothing says that the log is to be replayed.
+    // If the first superblock can't be read, nothing asks for a replay.
     let Ok(sb) = first(&**device) else {
         return Ok(Replay::default());
     };
@@ -226,8 +233,8 @@ fn asks(geometry: &Geometry) -> bool {
     geometry.has(Feature::NEEDS_RECOVERY) && geometry.has(Feature::HAS_JOURNAL)
 }
 
-/// Puts another superblock in the place of the first one, with the error flag set, and then writes the log home. The
-/// flag stays when the log has a newer superblock.
+/// Writes the substitute over the first superblock, and then the log home. Unless the first superblock was only torn,
+/// the error flag is set, and stays set if the log holds a newer superblock.
 fn replay_under(
     device: &Arc<dyn BlockDevice>,
     journal_device: Option<Arc<dyn BlockDevice>>,
@@ -295,7 +302,7 @@ fn replay_home(
                 // Its log may be whole, and a later replay would overwrite what is repaired.
                 return Err(RepairError::Replay(error));
             }
-            // What is sound of the log is newer than what is home.
+            // The sound copies in the log are newer than the blocks at home.
             let is_done = is_damaged
                 && scope == RepairScope::All
                 && recovery::replay_sound_copies(device, sb, geometry, journal_device).is_ok();
@@ -311,13 +318,13 @@ fn replay_home(
 fn cannot_empty(error: recovery::Error) -> RepairError {
     match error {
         recovery::Error::Io(error) => error.into(),
-        // The same log was replayed a moment ago up to here.
+        // The same log was read to its end a moment ago.
         error => RepairError::Check(check::Error::Replay(error.to_string())),
     }
 }
 
-/// A device on which every superblock has errors on record: what a log holds was written before it was known that the
-/// first one is lost.
+/// A device that sets the error flag in every superblock that is written to the first place: the log's copies of it
+/// were made before the first one was lost.
 struct Marked(Arc<dyn BlockDevice>);
 
 impl BlockDevice for Marked {
@@ -425,7 +432,7 @@ impl Writer<'_> {
         Ok(self.device.write_at(offset, bytes)?)
     }
 
-    /// What comes before the journal: one block after the other, each read back.
+    /// Writes what must be right before the journal can be found: one block after the other, each read back.
     fn write_first(&self) -> Result<(), RepairError> {
         if self.writes.first.is_empty() {
             return Ok(());
@@ -472,7 +479,8 @@ impl Writer<'_> {
         Ok(self.device.flush()?)
     }
 
-    /// The journal, where all blocks fit into one transaction. The journal's own superblock is taken out of them.
+    /// The journal, if it is sound and all blocks fit into one transaction. Its own superblock is then removed from
+    /// `blocks`.
     fn log(&self, blocks: &mut offline::Blocks) -> Result<Option<OfflineLog<'_>>, RepairError> {
         let Some(runs) = &self.writes.journal else {
             return Ok(None);
@@ -498,7 +506,8 @@ impl Writer<'_> {
         }
     }
 
-    /// The transaction's superblock asks for a replay, so that a replay does not end with its own block.
+    /// Sets `needs_recovery` in the transaction's superblock. Without it, a replay that is cut after it wrote that
+    /// block would not be repeated.
     fn mark_in(&self, blocks: &mut offline::Blocks) {
         let (block, at) = self.writes.superblock;
         if let Some(bytes) = blocks.get_mut(&block) {

@@ -1,8 +1,8 @@
-//! What takes the first superblock's place for a check or a repair, where that one is torn or lost or a copy was asked
-//! for, and the log must be replayed under it.
+//! The substitute for the first superblock, under which a check or a repair replays the log: for a first superblock
+//! that is torn or lost, or when the user names a copy.
 //!
-//! A copy in another group does not say whether the log is to be replayed: mke2fs made it. So the log is asked. Only
-//! looks, but for [`put`].
+//! A copy in another group does not record whether the log must be replayed, because mke2fs made it. So the log itself
+//! is read to find out. Only [`put`] writes. No locks.
 
 use check::{Code, Problem};
 use device::{BlockDevice, DeviceError, ReadOnly, Scratch};
@@ -14,12 +14,13 @@ use crate::repair::RepairError;
 
 /// A superblock in place of the first one.
 pub(crate) struct Substitute {
-    /// As it belongs in the first place. Unless the first was only torn, it asks for a replay and has errors on record.
+    /// What belongs in the first superblock's place. Unless the first one was only torn, `needs_recovery` and the error
+    /// flag are set.
     pub(crate) superblock: Superblock,
     pub(crate) geometry: Geometry,
-    /// The first one's own contents, whose write a power cut tore.
+    /// The first superblock was only torn by a power cut: the substitute has the same layout.
     pub(crate) is_torn: bool,
-    /// What a check says of the first one; nothing where a copy was asked for.
+    /// What a check reports about the first superblock; empty if it was only torn or the user named a copy.
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -38,8 +39,9 @@ fn sound_geometry(device: &dyn BlockDevice, sb: &Superblock) -> Option<Geometry>
     Geometry::new(sb, device.size()).ok()
 }
 
-/// What is to stand in the first superblock's place before the log is replayed. `None` where the first one serves as it
-/// is, or nothing does, or no log is to be replayed under another one.
+/// Finds the substitute; `asked` is the place of the copy that the user names, in KiB. `None` if the first superblock
+/// can be used and no copy is named, if no superblock can be used, or if the first one is not torn and the log needs no
+/// replay.
 pub(crate) fn find(
     device: &Arc<dyn BlockDevice>,
     journal: &Option<Arc<dyn BlockDevice>>,
@@ -66,7 +68,7 @@ pub(crate) fn find(
             let is_copy = |it: &Problem| it.code == Code::SuperblockFromBackup;
             let (mut superblock, geometry) = served.found?;
             if asked.is_some() || served.problems.iter().any(is_copy) {
-                // What copies keep of it is as old as they are.
+                // A copy's list of orphans is as old as the copy.
                 superblock.set_last_orphan(None);
             }
             (superblock, geometry)
@@ -87,7 +89,7 @@ pub(crate) fn find(
     })
 }
 
-/// The superblock that a mount would put back in the first one's place.
+/// The superblock that a mount would write to the first one's place.
 fn rebuilt(
     device: &Arc<dyn BlockDevice>,
     journal: &Option<Arc<dyn BlockDevice>>,
@@ -100,7 +102,7 @@ fn rebuilt(
     Some((superblock, sound_geometry(&**device, &superblock)?))
 }
 
-/// Whether the first superblock is what was rebuilt but for its checksum and what a mount changes.
+/// Whether the first superblock, apart from its checksum, is sound and has the layout of the one that was rebuilt.
 fn is_torn(first: Option<&Superblock>, geometry: &Geometry) -> bool {
     let Some(mut whole) = first.copied() else {
         return false;
@@ -123,8 +125,8 @@ pub(crate) fn has_same_layout(one: &Geometry, other: &Geometry) -> bool {
     numbers(one) == numbers(other)
 }
 
-/// Whether the log holds what is not home. `said` is the first superblock where it is sound: it knows that of a journal
-/// that is not at hand.
+/// Whether the log must be replayed. `said` is the first superblock if it is sound: its flag decides if the journal is
+/// on another device and can't be read.
 fn asks_for_replay(
     device: &Arc<dyn BlockDevice>,
     journal: &Option<Arc<dyn BlockDevice>>,
@@ -146,14 +148,14 @@ fn asks_for_replay(
     }
 }
 
-/// Whether the superblock names a journal on a device of its own. Where mkfs was given a file for it, only the UUID is
-/// known.
+/// Whether the superblock names a journal on a device of its own. If mkfs got a file for the journal, the superblock
+/// has only the UUID.
 pub(crate) fn is_journal_elsewhere(sb: &Superblock) -> bool {
     let is_named = sb.journal_device() != 0 || sb.journal_uuid() != [0; 16];
     sb.journal_ino().is_none() && is_named
 }
 
-/// The device with the substitute in its place, in memory.
+/// The device with the substitute laid over its first superblock, in memory and for reading only.
 pub(crate) fn laid_over(
     device: &Arc<dyn BlockDevice>,
     substitute: &Substitute,

@@ -228,7 +228,7 @@ pub fn apply(device: &dyn BlockDevice, path: &Path) -> Result<(), UndoError> {
             .checked_add(bytes.len() as u64)
             .is_some_and(|end| end <= device.size())
     });
-    // A repair that was cut may have left either.
+    // An interrupted repair may have left the UUID from before or the one from after.
     let is_known = uuids.contains(&uuid(device));
     if size != device.size() || !is_right || !is_known {
         return Err(UndoError::Foreign { size });

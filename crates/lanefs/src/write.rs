@@ -75,9 +75,9 @@ impl Fs {
         Ok(self.engine.sync()?)
     }
 
-    /// Commits, then discards the free blocks in a range of bytes on the device, so it can release their space: an
-    /// image in a file gets holes (`fstrim`). Runs of free blocks shorter than `min_len` bytes stay. Returns how many
-    /// bytes were free and discarded. Others may use the file system meanwhile.
+    /// Commits, then discards the free blocks in a range of bytes on the device, so that the device can release their
+    /// space: an image in a file gets holes (`fstrim`). Runs of free blocks shorter than `min_len` bytes are left out.
+    /// Returns how many bytes were discarded. Other threads may use the file system meanwhile.
     ///
     /// ```
     /// # let fs = lanefs::Fs::in_memory(8 << 20)?;

@@ -32,7 +32,7 @@ pub(crate) enum PlanError {
         /// Bytes needed.
         needed: u64,
     },
-    /// The image would need more bytes than given, and the tree does not fit any other number of bytes.
+    /// The size that was given is too small, and the tree does not fit an image of any other size either.
     TooSmallForAny {
         /// Bytes given.
         given: u64,

@@ -232,8 +232,8 @@ impl FileReader<'_> {
         }
     }
 
-    /// Checks that the file still has the size it was scanned with. The caller calls this after it has read everything,
-    /// and before reading a file that takes long.
+    /// Checks that the file still has the size it was scanned with. The caller calls this after it has read the whole
+    /// file, and also before it reads a file that takes long.
     ///
     /// # Errors
     /// If the file's size or time of change differs, or it is not a regular file any more.

@@ -69,7 +69,7 @@ impl<'a> NewFile<'a> {
         &self.file
     }
 
-    /// Gives it its name, for good, and the metadata that the former file leaves.
+    /// Gives the new file its name, so that it stays, and the metadata that it takes over from the file it replaces.
     ///
     /// # Errors
     /// When what has the name can't be replaced.
