@@ -1,98 +1,19 @@
-//! Repairs of images whose journal must be replayed and whose first superblock is lost, wrong, or not the one that was
-//! asked for: what the log holds is kept, as by e2fsck -fy.
+//! The first superblock is lost, wrong, or not the one that was asked for: what the log holds is kept, as by e2fsck
+//! -fy.
 
 use std::collections::BTreeSet;
 
-use device::{BlockDevice, MemoryDevice};
-use lanefs::check::{Code, Options, Report};
-use lanefs::repair::{Outcome, RepairScope, repair};
+use device::BlockDevice;
+use lanefs::check::Code;
+use lanefs::repair::RepairScope;
 use lanefs::undo::{self, Draft};
-use lanefs::{Fs, MountOptions, mkfs};
-use ondisk::{BlockSize, Superblock, superblock};
+use ondisk::superblock;
 use simulate::{Cut, Recorder};
 use sync::Arc;
-use sync::atomic::AtomicBool;
 
-const NOW: u64 = 1_700_000_000;
-const FILES: usize = 300;
-
-/// A kind of file system with more than one group.
-struct Kind {
-    name: &'static str,
-    features: &'static str,
-    block_size: BlockSize,
-    blocks_per_group: u64,
-}
-
-const KINDS: [Kind; 4] = [
-    Kind {
-        name: "with checksums",
-        features: "^resize_inode",
-        block_size: BlockSize::K1,
-        blocks_per_group: 8192,
-    },
-    Kind {
-        name: "without checksums",
-        features: "^metadata_csum,^resize_inode",
-        block_size: BlockSize::K1,
-        blocks_per_group: 8192,
-    },
-    Kind {
-        name: "groups of their own size",
-        features: "^resize_inode",
-        block_size: BlockSize::K4,
-        blocks_per_group: 4096,
-    },
-    Kind {
-        name: "fast commits",
-        features: "fast_commit,^resize_inode",
-        block_size: BlockSize::K1,
-        blocks_per_group: 8192,
-    },
-];
-
-/// An image as a power cut leaves it after 300 files were made, each with an fsync.
-fn dirty(kind: &Kind) -> Vec<u8> {
-    let device = Arc::new(MemoryDevice::new(48 << 20));
-    let mut options = mkfs::Options {
-        features: kind.features.to_owned(),
-        block_size: Some(kind.block_size),
-        blocks_per_group: Some(kind.blocks_per_group),
-        ..mkfs::Options::default()
-    };
-    options.journal.size_mib = Some(16);
-    lanefs::make::make_on(&*device, &options).unwrap();
-    let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let fs = Fs::open_for_writing_with(shared, &MountOptions::default(), lanefs::now).unwrap();
-    for number in 0..FILES {
-        let file = fs.create(format!("/file{number}")).unwrap();
-        file.write_at(format!("contents {number}").as_bytes(), 0)
-            .unwrap();
-        file.sync_all().unwrap();
-    }
-    // What is durable, before anything is written home at the end.
-    bytes_of(&*device)
-}
-
-fn bytes_of(device: &dyn BlockDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
-}
-
-fn first(bytes: &[u8]) -> Superblock {
-    *Superblock::view(bytes[1024..].first_chunk().unwrap())
-}
-
-fn set_first(bytes: &mut [u8], sb: &Superblock) {
-    bytes[1024..1024 + Superblock::SIZE].copy_from_slice(sb.bytes());
-}
-
-/// The place of the first copy of the superblock, in KiB.
-fn copy_at(kind: &Kind) -> u64 {
-    let first = u64::from(kind.block_size == BlockSize::K1);
-    (first + kind.blocks_per_group) * kind.block_size.bytes_u64() / 1024
-}
+use crate::images::{
+    FILES, KINDS, Kind, bytes_of, check, copy_at, dirty, first, judge, kept, mend, on, set_first,
+};
 
 /// Ways to lose the first superblock: what they are called, the image, and the copy that the user names, if one must be
 /// named.
@@ -135,55 +56,6 @@ fn lost(kind: &Kind, bytes: &[u8]) -> Vec<(&'static str, Vec<u8>, Option<u64>)> 
             Some(copy_at(kind)),
         ),
     ]
-}
-
-fn options(cancelled: &AtomicBool, superblock: Option<u64>) -> Options<'_> {
-    Options {
-        threads: 1,
-        memory: None,
-        superblock,
-        is_replayed: false,
-        cancelled,
-        progress: &|_| {},
-        trace: None,
-    }
-}
-
-fn check(device: &Arc<dyn BlockDevice>, superblock: Option<u64>) -> Report {
-    let cancelled = AtomicBool::new(false);
-    lanefs::check::check(device, None, &options(&cancelled, superblock)).unwrap()
-}
-
-fn mend(device: &Arc<dyn BlockDevice>, scope: RepairScope, superblock: Option<u64>) -> Outcome {
-    let cancelled = AtomicBool::new(false);
-    repair(device, None, scope, &options(&cancelled, superblock), NOW).unwrap()
-}
-
-/// How many of the files are there with their contents.
-fn kept(bytes: &[u8]) -> usize {
-    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(bytes));
-    let fs = Fs::open_with(device, &MountOptions::default()).unwrap();
-    let is_kept = |number: &usize| {
-        fs.read(format!("/file{number}"))
-            .is_ok_and(|bytes| bytes == format!("contents {number}").as_bytes())
-    };
-    (0..FILES).filter(is_kept).count()
-}
-
-fn judge(bytes: &[u8], what: &str) {
-    if !testkit::have("e2fsck") {
-        return testkit::skip("e2fsck is missing");
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("image");
-    std::fs::write(&image, bytes).unwrap();
-    let output = testkit::e2fsck_within(60, &["-fn"], &image, None).unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{what}: {text}");
-}
-
-fn on(bytes: &[u8]) -> Arc<dyn BlockDevice> {
-    Arc::new(MemoryDevice::from_bytes(bytes))
 }
 
 #[test]

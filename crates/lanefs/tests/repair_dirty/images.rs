@@ -1,0 +1,147 @@
+//! Images as a power cut leaves them, and what a repair makes of them.
+
+use device::{BlockDevice, MemoryDevice};
+use lanefs::check::{Options, Report};
+use lanefs::repair::{Outcome, RepairError, RepairScope, repair};
+use lanefs::{Fs, MountOptions, mkfs};
+use ondisk::{BlockSize, Superblock};
+use sync::Arc;
+use sync::atomic::AtomicBool;
+
+pub const NOW: u64 = 1_700_000_000;
+pub const FILES: usize = 300;
+
+/// A kind of file system with more than one group.
+pub struct Kind {
+    pub name: &'static str,
+    pub features: &'static str,
+    pub block_size: BlockSize,
+    pub blocks_per_group: u64,
+}
+
+pub const KINDS: [Kind; 4] = [
+    Kind {
+        name: "with checksums",
+        features: "^resize_inode",
+        block_size: BlockSize::K1,
+        blocks_per_group: 8192,
+    },
+    Kind {
+        name: "without checksums",
+        features: "^metadata_csum,^resize_inode",
+        block_size: BlockSize::K1,
+        blocks_per_group: 8192,
+    },
+    Kind {
+        name: "groups of their own size",
+        features: "^resize_inode",
+        block_size: BlockSize::K4,
+        blocks_per_group: 4096,
+    },
+    Kind {
+        name: "fast commits",
+        features: "fast_commit,^resize_inode",
+        block_size: BlockSize::K1,
+        blocks_per_group: 8192,
+    },
+];
+
+/// An image as a power cut leaves it after 300 files were made, each with an fsync.
+pub fn dirty(kind: &Kind) -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::new(48 << 20));
+    let mut options = mkfs::Options {
+        features: kind.features.to_owned(),
+        block_size: Some(kind.block_size),
+        blocks_per_group: Some(kind.blocks_per_group),
+        ..mkfs::Options::default()
+    };
+    options.journal.size_mib = Some(16);
+    lanefs::make::make_on(&*device, &options).unwrap();
+    let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let fs = Fs::open_for_writing_with(shared, &MountOptions::default(), lanefs::now).unwrap();
+    for number in 0..FILES {
+        let file = fs.create(format!("/file{number}")).unwrap();
+        file.write_at(format!("contents {number}").as_bytes(), 0)
+            .unwrap();
+        file.sync_all().unwrap();
+    }
+    // What is durable, before anything is written home at the end.
+    bytes_of(&*device)
+}
+
+pub fn bytes_of(device: &dyn BlockDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+pub fn first(bytes: &[u8]) -> Superblock {
+    *Superblock::view(bytes[1024..].first_chunk().unwrap())
+}
+
+pub fn set_first(bytes: &mut [u8], sb: &Superblock) {
+    bytes[1024..1024 + Superblock::SIZE].copy_from_slice(sb.bytes());
+}
+
+/// The place of the first copy of the superblock, in KiB.
+pub fn copy_at(kind: &Kind) -> u64 {
+    let first = u64::from(kind.block_size == BlockSize::K1);
+    (first + kind.blocks_per_group) * kind.block_size.bytes_u64() / 1024
+}
+
+pub fn options(cancelled: &AtomicBool, superblock: Option<u64>) -> Options<'_> {
+    Options {
+        threads: 1,
+        memory: None,
+        superblock,
+        is_replayed: false,
+        cancelled,
+        progress: &|_| {},
+        trace: None,
+    }
+}
+
+pub fn check(device: &Arc<dyn BlockDevice>, superblock: Option<u64>) -> Report {
+    let cancelled = AtomicBool::new(false);
+    lanefs::check::check(device, None, &options(&cancelled, superblock)).unwrap()
+}
+
+pub fn try_to_mend(
+    device: &Arc<dyn BlockDevice>,
+    scope: RepairScope,
+    superblock: Option<u64>,
+) -> Result<Outcome, RepairError> {
+    let cancelled = AtomicBool::new(false);
+    repair(device, None, scope, &options(&cancelled, superblock), NOW)
+}
+
+pub fn mend(device: &Arc<dyn BlockDevice>, scope: RepairScope, superblock: Option<u64>) -> Outcome {
+    try_to_mend(device, scope, superblock).unwrap()
+}
+
+/// How many of the files are there with their contents.
+pub fn kept(bytes: &[u8]) -> usize {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(bytes));
+    let fs = Fs::open_with(device, &MountOptions::default()).unwrap();
+    let is_kept = |number: &usize| {
+        fs.read(format!("/file{number}"))
+            .is_ok_and(|bytes| bytes == format!("contents {number}").as_bytes())
+    };
+    (0..FILES).filter(is_kept).count()
+}
+
+pub fn judge(bytes: &[u8], what: &str) {
+    if !testkit::have("e2fsck") {
+        return testkit::skip("e2fsck is missing");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    std::fs::write(&image, bytes).unwrap();
+    let output = testkit::e2fsck_within(60, &["-fn"], &image, None).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{what}: {text}");
+}
+
+pub fn on(bytes: &[u8]) -> Arc<dyn BlockDevice> {
+    Arc::new(MemoryDevice::from_bytes(bytes))
+}

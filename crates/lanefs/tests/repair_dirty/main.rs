@@ -1,0 +1,4 @@
+//! Repairs of images whose journal must be replayed.
+
+mod images;
+mod lost;
