@@ -1,5 +1,7 @@
 //! What `-o` of `lanefs mount` says: the words of mount(8) and ext4, as far as they mean something here.
 
+mod ext4;
+
 use std::time::Duration;
 
 use fuse::{Access, Fuseblk, IoUring, Polling};
@@ -175,6 +177,9 @@ impl Settings {
     }
 
     fn take(&mut self, word: &str) -> Result<(), Failure> {
+        if ext4::is_always_so(word) {
+            return Ok(());
+        }
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (word, None),
@@ -255,7 +260,11 @@ impl Settings {
                     "remount: a mount can't change its options; unmount it, and mount it anew";
                 return Err(wrong(message));
             }
-            _ => return Err(unknown(name)),
+            _ => match ext4::refused(name, value) {
+                Some(failure) => return Err(failure.status(USAGE)),
+                None if ext4::is_always_so(name) => {}
+                None => return Err(unknown(name)),
+            },
         }
         no_value(name, value)
     }
@@ -339,7 +348,10 @@ fn unknown(name: &str) -> Failure {
         return wrong(format!("unknown option `{name}`: did you mean `{ours}`?"));
     }
     let mechanisms = Variants::choices().map(|(name, _)| name);
-    let known = OPTIONS.iter().chain(WITHOUT_EFFECT).copied();
+    let known = [OPTIONS, WITHOUT_EFFECT, ext4::ALWAYS_SO]
+        .into_iter()
+        .flatten()
+        .copied();
     let nearest = known
         .chain(mechanisms)
         .map(|known| (differences(name, known), known))
@@ -446,7 +458,7 @@ mod tests {
             let expected = format!("did you mean `{nearest}`?");
             assert!(failure.text().contains(&expected), "{}", failure.text());
         }
-        let failure = Settings::parse(["quota"]).err().unwrap();
+        let failure = Settings::parse(["frobnicate"]).err().unwrap();
         assert!(!failure.text().contains("mean"), "{}", failure.text());
         // Those that are suggested are known.
         for name in OPTIONS.iter().chain(WITHOUT_EFFECT) {
