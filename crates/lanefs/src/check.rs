@@ -54,20 +54,19 @@ fn judge(
     journal_device: Option<Arc<dyn BlockDevice>>,
     options: &Options<'_>,
 ) -> Result<Report, Error> {
-    let substitute = substitute::find(device, &journal_device, options.superblock);
-    if let Some(substitute) = substitute.filter(|found| !found.is_torn) {
-        return check_under(device, journal_device, &substitute, options);
+    match substitute::find(device, &journal_device, options.superblock) {
+        Ok(Some(substitute)) if !substitute.is_torn => {
+            return check_under(device, journal_device, &substitute, options);
+        }
+        Ok(_) => {}
+        Err(error) => return check_unreplayed(device, &error.to_string(), options),
     }
     if options.superblock.is_some() || !is_dirty(&**device) {
         return check::check(&**device, options);
     }
     match replayed(device, journal_device) {
         Ok(fs) => check_replayed(&fs, options),
-        Err(error) => {
-            let mut report = check::check(&**device, options)?;
-            report.add(Code::JournalReplayFailed, &error.to_string());
-            Ok(report)
-        }
+        Err(error) => check_unreplayed(device, &error.to_string(), options),
     }
 }
 
@@ -80,6 +79,17 @@ fn replayed(
         ..MountOptions::default()
     };
     InodeFs::open(Arc::clone(device), &choices)
+}
+
+/// Checks the image as it is, and reports why the log could not be replayed.
+fn check_unreplayed(
+    device: &Arc<dyn BlockDevice>,
+    why: &str,
+    options: &Options<'_>,
+) -> Result<Report, Error> {
+    let mut report = check::check(&**device, options)?;
+    report.add(Code::JournalReplayFailed, why);
+    Ok(report)
 }
 
 fn check_replayed(fs: &InodeFs, options: &Options<'_>) -> Result<Report, Error> {
@@ -105,11 +115,7 @@ fn check_under(
             report.put_first(substitute.problems.clone());
             Ok(report)
         }
-        Err(error) => {
-            let mut report = check::check(&**device, options)?;
-            report.add(Code::JournalReplayFailed, &error.to_string());
-            Ok(report)
-        }
+        Err(error) => check_unreplayed(device, &error.to_string(), options),
     }
 }
 

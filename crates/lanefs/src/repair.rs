@@ -37,13 +37,28 @@ pub enum RepairError {
     Device(DeviceError),
     /// The journal failed in the same way.
     Journal(offline::Error),
-    /// The journal is on a device of its own and can't be replayed from there. The image is as it was.
+    /// The journal may hold what was synced, and can't be replayed: it is on a device of its own, or lanefs does not
+    /// support it. The image is as it was.
     Replay(recovery::Error),
     /// A block does not hold what was just written to it: the device can't be relied on.
     Unreliable {
         /// The block.
         block: u64,
     },
+}
+
+impl RepairError {
+    /// Whether the device of the journal is missing, or the one that was given is another.
+    #[must_use]
+    pub fn wants_journal_device(&self) -> bool {
+        matches!(
+            self,
+            RepairError::Replay(
+                recovery::Error::ExternalJournalMissing(_)
+                    | recovery::Error::ExternalJournalWrong { .. }
+            )
+        )
+    }
 }
 
 impl std::fmt::Display for RepairError {
@@ -71,6 +86,15 @@ impl From<check::Error> for RepairError {
 impl From<DeviceError> for RepairError {
     fn from(error: DeviceError) -> RepairError {
         RepairError::Device(error)
+    }
+}
+
+impl From<recovery::Error> for RepairError {
+    fn from(error: recovery::Error) -> RepairError {
+        match error {
+            recovery::Error::Io(error) => RepairError::Device(error),
+            error => RepairError::Replay(error),
+        }
     }
 }
 
@@ -113,7 +137,7 @@ pub fn repair(
     options: &Options<'_>,
     now: u64,
 ) -> Result<Outcome, RepairError> {
-    let substitute = substitute::find(device, &journal_device, options.superblock);
+    let substitute = substitute::find(device, &journal_device, options.superblock)?;
     if let Some(substitute) = &substitute
         && extent == RepairScope::Preen
         && options.superblock.is_none()

@@ -42,31 +42,43 @@ fn sound_geometry(device: &dyn BlockDevice, sb: &Superblock) -> Option<Geometry>
 /// Finds the substitute; `asked` is the place of the copy that the user names, in KiB. `None` if the first superblock
 /// can be used and no copy is named, if no superblock can be used, or if the first one is not torn and the log needs no
 /// replay.
+///
+/// # Errors
+/// When it can't be known whether the log needs a replay: it can't be read, or has features or a size that lanefs does
+/// not support.
 pub(crate) fn find(
     device: &Arc<dyn BlockDevice>,
     journal: &Option<Arc<dyn BlockDevice>>,
     asked: Option<u64>,
-) -> Option<Substitute> {
+) -> Result<Option<Substitute>, recovery::Error> {
     let first = first(&**device).ok();
     let is_sound = first.is_some_and(|sb| sound_geometry(&**device, &sb).is_some());
     if is_sound && asked.is_none() {
-        return None;
+        return Ok(None);
     }
-    let served = check::serving_superblock(&**device, asked).ok()?;
-    let (superblock, geometry) = match rebuilt(device, journal).filter(|_| asked.is_none()) {
+    let Ok(served) = check::serving_superblock(&**device, asked) else {
+        return Ok(None);
+    };
+    let rebuilt = match asked {
+        None => rebuilt(device, journal),
+        Some(_) => None,
+    };
+    let (superblock, geometry) = match rebuilt {
         Some(found) if is_torn(first.as_ref(), &found.1) => {
             let (superblock, geometry) = found;
-            return Some(Substitute {
+            return Ok(Some(Substitute {
                 superblock,
                 geometry,
                 is_torn: true,
                 problems: Vec::new(),
-            });
+            }));
         }
         Some(found) => found,
         None => {
             let is_copy = |it: &Problem| it.code == Code::SuperblockFromBackup;
-            let (mut superblock, geometry) = served.found?;
+            let Some((mut superblock, geometry)) = served.found else {
+                return Ok(None);
+            };
             if asked.is_some() || served.problems.iter().any(is_copy) {
                 // A copy's list of orphans is as old as the copy.
                 superblock.set_last_orphan(None);
@@ -80,13 +92,16 @@ pub(crate) fn find(
     superblock.set_state(superblock.state() | superblock::state::ERROR);
     superblock.set_features(superblock.features().with(Feature::NEEDS_RECOVERY));
     superblock.seal();
-    let geometry = Geometry::new(&superblock, geometry.bytes()).ok()?;
-    asks_for_replay(device, journal, &superblock, &geometry, said.as_ref()).then_some(Substitute {
+    let Ok(geometry) = Geometry::new(&superblock, geometry.bytes()) else {
+        return Ok(None);
+    };
+    let asks = asks_for_replay(device, journal, &superblock, &geometry, said.as_ref())?;
+    Ok(asks.then_some(Substitute {
         superblock,
         geometry,
         is_torn: false,
         problems: served.problems,
-    })
+    }))
 }
 
 /// The superblock that a mount would write to the first one's place.
@@ -125,26 +140,29 @@ pub(crate) fn has_same_layout(one: &Geometry, other: &Geometry) -> bool {
     numbers(one) == numbers(other)
 }
 
-/// Whether the log must be replayed. `said` is the first superblock if it is sound: its flag decides if the journal is
-/// on another device and can't be read.
+/// Whether the log must be replayed; false if it is empty or corrupt. `said` is the first superblock if it is sound:
+/// its flag decides if the journal is on another device and can't be read.
+///
+/// # Errors
+/// When the log can't be read, or lanefs does not support it: it may hold what was synced.
 fn asks_for_replay(
     device: &Arc<dyn BlockDevice>,
     journal: &Option<Arc<dyn BlockDevice>>,
     superblock: &Superblock,
     geometry: &Geometry,
     said: Option<&Superblock>,
-) -> bool {
+) -> Result<bool, recovery::Error> {
     if !geometry.has(Feature::HAS_JOURNAL) {
-        return false;
+        return Ok(false);
     }
     let device = Arc::clone(device);
     match recovery::scan_and_overlay(device, superblock, geometry, journal.clone()) {
-        Ok(scanned) => scanned.report.journal == JournalState::Replayed,
-        Err(recovery::Error::Corrupt(corrupt)) => corrupt.site() == Site::JournalCopyChecksum,
+        Ok(scanned) => Ok(scanned.report.journal == JournalState::Replayed),
+        Err(recovery::Error::Corrupt(corrupt)) => Ok(corrupt.site() == Site::JournalCopyChecksum),
         Err(_) if is_journal_elsewhere(superblock) => {
-            said.is_none_or(|sb| sb.features().has(Feature::NEEDS_RECOVERY))
+            Ok(said.is_none_or(|sb| sb.features().has(Feature::NEEDS_RECOVERY)))
         }
-        Err(_) => false,
+        Err(error) => Err(error),
     }
 }
 

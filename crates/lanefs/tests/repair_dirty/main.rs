@@ -2,3 +2,4 @@
 
 mod images;
 mod lost;
+mod unread;

@@ -146,9 +146,10 @@ impl CheckArgs {
                     failure.status(OPERATIONAL).hint(hint)
                 }
                 RepairError::Check(_) => failure.status(OPERATIONAL),
-                RepairError::Replay(_) => failure.status(OPERATIONAL).hint(
+                error if error.wants_journal_device() => failure.status(OPERATIONAL).hint(
                     "--journal FILE names the device of the journal, which must be replayed first",
                 ),
+                RepairError::Replay(_) => failure.status(OPERATIONAL),
                 _ => failure
                     .status(OPERATIONAL)
                     .hint("run the repair again: what is not whole is replayed or undone"),

@@ -1,0 +1,110 @@
+//! A log that can't be read, or that lanefs does not support, may hold what was synced: a repair fails, and writes
+//! nothing.
+
+use std::ops::Range;
+
+use device::{BlockDevice, DeviceError};
+use lanefs::repair::{RepairError, RepairScope};
+use ondisk::jbd2::{BlockHeader, BlockKind, JournalSuperblock};
+use sync::Arc;
+
+use crate::images::{
+    FILES, KINDS, Kind, bytes_of, check, copy_at, dirty, kept, mend, on, try_to_mend,
+};
+
+/// A device that fails all reads of a range.
+struct Unreadable {
+    device: Arc<dyn BlockDevice>,
+    range: Range<u64>,
+}
+
+impl BlockDevice for Unreadable {
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        if offset < self.range.end && self.range.start < offset + buf.len() as u64 {
+            return Err(DeviceError::Io {
+                operation: "read",
+                offset,
+                len: buf.len() as u64,
+                source: std::io::Error::other("a bad sector"),
+            });
+        }
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.device.write_at(offset, bytes)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.device.flush()
+    }
+}
+
+/// Where blocks lie that a replay reads: the journal's superblock, the first block of the log, the first one for fast
+/// commits.
+fn used_blocks(kind: &Kind, bytes: &[u8]) -> Vec<u64> {
+    let size = kind.block_size.bytes();
+    let find = |is_wanted: &dyn Fn(&[u8]) -> bool| bytes.chunks(size).position(is_wanted).unwrap();
+    let is_superblock = |block: &[u8]| {
+        let kind = BlockHeader::of(block).and_then(|header| header.kind());
+        kind == Some(BlockKind::SuperblockV2)
+    };
+    let journal = find(&is_superblock);
+    let sb = JournalSuperblock::read(&bytes[journal * size..]).unwrap();
+    let mut blocks = vec![journal, journal + sb.start() as usize];
+    if sb.fast_commit_blocks() > 0 {
+        // The tag HEAD and its length.
+        let head = [9, 0, 8, 0];
+        blocks.push(find(&|block| block.starts_with(&head)));
+    }
+    blocks.iter().map(|block| (block * size) as u64).collect()
+}
+
+/// The image, and the copy of the superblock that is named.
+fn ways(kind: &Kind, bytes: &[u8]) -> Vec<(&'static str, Vec<u8>, Option<u64>)> {
+    let mut zeroed = bytes.to_vec();
+    zeroed[1024..2048].fill(0);
+    vec![
+        ("a named copy", bytes.to_vec(), Some(copy_at(kind))),
+        (
+            "zeros and a named copy",
+            zeroed.clone(),
+            Some(copy_at(kind)),
+        ),
+        ("zeros", zeroed, None),
+        ("nothing", bytes.to_vec(), None),
+    ]
+}
+
+#[test]
+fn a_log_that_can_not_be_read_is_not_given_up() {
+    for kind in &KINDS {
+        let whole = dirty(kind);
+        for (how, bytes, copy) in ways(kind, &whole) {
+            for start in used_blocks(kind, &bytes) {
+                let what = format!("{}, {how}, byte {start}", kind.name);
+                let device = on(&bytes);
+                let failing: Arc<dyn BlockDevice> = Arc::new(Unreadable {
+                    device: Arc::clone(&device),
+                    range: start..start + kind.block_size.bytes_u64(),
+                });
+                for scope in [RepairScope::Preen, RepairScope::All] {
+                    let is_refused = try_to_mend(&failing, scope, copy)
+                        .map_or(true, |outcome| !outcome.has_written());
+                    assert!(is_refused, "{what}");
+                    assert!(bytes_of(&*device) == bytes, "{what}: written to");
+                }
+                let error = try_to_mend(&failing, RepairScope::All, copy).unwrap_err();
+                assert!(matches!(error, RepairError::Device(_)), "{what}: {error}");
+                assert!(!check(&failing, copy).is_clean(), "{what}");
+                // Once the disk reads again, all is there.
+                mend(&device, RepairScope::All, copy);
+                assert_eq!(kept(&bytes_of(&*device)), FILES, "{what}");
+            }
+        }
+    }
+}
