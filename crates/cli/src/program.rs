@@ -37,7 +37,7 @@ fn stdin_at(argument: OsString) -> OsString {
 }
 
 /// Names under which the program is `lanefs check`: what fsck(8) and systemd run for a line of fstab.
-const FSCK_NAMES: [&str; 2] = ["fsck.lanefs", "fsck.fuse.lanefs"];
+const FSCK_NAMES: [&str; 3] = ["fsck.lanefs", "fsck.fuse.lanefs", "fsck.fuseblk.lanefs"];
 /// The exit status of a command line that can't be understood; [`usage_status`] names the commands with another one.
 const USAGE: u8 = 2;
 

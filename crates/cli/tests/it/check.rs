@@ -222,7 +222,7 @@ fn under_the_names_that_fsck_runs_it_is_a_check_with_the_exit_status_of_fsck() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    for name in ["fsck.lanefs", "fsck.fuse.lanefs"] {
+    for name in ["fsck.lanefs", "fsck.fuse.lanefs", "fsck.fuseblk.lanefs"] {
         let link = folder.path().join(name);
         std::os::unix::fs::symlink(lanefs().get_program(), &link).unwrap();
         let status = |options: &[&str]| {

@@ -146,6 +146,9 @@ fn every_command_of_the_readme_works_in_a_debian_with_the_package_alone() {
     debian.ok("mount -t lanefs disk.img mnt && echo hello > mnt/hello && umount mnt");
     debian.ok("mount -t fuse.lanefs disk.img mnt && grep hello mnt/hello && lanefs umount mnt");
     debian.ok("fsck -t lanefs disk.img && fsck.fuse.lanefs -p disk.img");
+    debian.ok(
+        "mount -t fuseblk.lanefs disk.img mnt && umount mnt && fsck -t fuseblk.lanefs disk.img",
+    );
     let user = "setpriv --reuid 1000 --regid 1000 --clear-groups";
     let line = format!(
         "chmod 777 . && {user} lanefs build rootfs user.img && {user} lanefs check user.img"

@@ -425,11 +425,14 @@ const FSTAB: &str = r#"
     mount -t overlay none -o "lowerdir=$PWD/sbin:/usr/sbin" /usr/sbin || exit 77
     for round in 1 2; do
         mount -a -T fstab
-        for place in one two; do test "$(findmnt -no FSTYPE -M "$PWD/$place")" = fuseblk.lanefs; done
+        for place in one two three; do test "$(findmnt -no FSTYPE -M "$PWD/$place")" = fuseblk.lanefs; done
     done
     test $(losetup -n -O NAME -j one.img | wc -l) = 1
     umount one
     umount two
+    if FSTAB_FILE=fstab fsck -T -A -t fuseblk.lanefs; then exit 1; fi
+    umount three
+    FSTAB_FILE=fstab fsck -T -A -t fuseblk.lanefs | grep -q 'three.img: 11/'
     mount -t lanefs -o ro,noload one.img one && umount one
     mount -s -t lanefs -o rw,frobnicate one.img one && echo text > one/file && umount one
     mount -f -t lanefs one.img one && ! mountpoint -q one
@@ -443,11 +446,17 @@ fn a_line_of_fstab_is_mounted_once() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let images = ["one.img", "two.img"].map(|name| image(folder.path(), name, SIZE, &[]));
-    for name in ["sbin", "one", "two"] {
+    let images =
+        ["one.img", "two.img", "three.img"].map(|name| image(folder.path(), name, SIZE, &[]));
+    for name in ["sbin", "one", "two", "three"] {
         fs::create_dir(folder.path().join(name)).unwrap();
     }
-    for name in ["mount.lanefs", "mount.fuse.lanefs"] {
+    for name in [
+        "mount.lanefs",
+        "mount.fuse.lanefs",
+        "mount.fuseblk.lanefs",
+        "fsck.fuseblk.lanefs",
+    ] {
         let link = folder.path().join("sbin").join(name);
         std::os::unix::fs::symlink(lanefs().get_program(), link).unwrap();
     }
@@ -456,6 +465,7 @@ fn a_line_of_fstab_is_mounted_once() {
     let lines = [
         format!("{here}/one.img {here}/one fuse.lanefs {options} 0 0\n"),
         format!("{here}/two.img {here}/two lanefs defaults 0 0\n"),
+        format!("{here}/three.img {here}/three fuseblk.lanefs acl,barrier=1,data=ordered 0 2\n"),
     ];
     fs::write(folder.path().join("fstab"), lines.concat()).unwrap();
     let output = Command::new("unshare")
