@@ -323,9 +323,10 @@ impl Reader<'_> {
                 Some(_) => {}
             }
         }
-        let form = match is_index {
-            true => self.view.form().without_checksum(),
-            false => self.view.form(),
+        let form = if is_index {
+            self.view.form().without_checksum()
+        } else {
+            self.view.form()
         };
         let spot = Spot {
             lblk,

@@ -142,9 +142,10 @@ impl ExtentWalk<'_> {
         let bytes = &frame.bytes;
         let lblk = u64::from(word32(bytes, at));
         let leaf = u64::from(word32(bytes, at + 4)) | u64::from(word16(bytes, at + 8)) << 32;
-        let next = match frame.next < entries(bytes) {
-            true => u64::from(word32(bytes, at + ENTRY)),
-            false => frame.end,
+        let next = if frame.next < entries(bytes) {
+            u64::from(word32(bytes, at + ENTRY))
+        } else {
+            frame.end
         };
         let wanted = depth(bytes) - 1;
         if lblk < frame.floor {

@@ -68,9 +68,10 @@ impl Index {
     /// Reads the index whose root is in these bytes; none where the root can't be used.
     pub fn read(view: &DirView<'_>, root: &[u8]) -> Option<Index> {
         let volume = view.volume;
-        let levels_max = match volume.has(Feature::LARGE_DIR) {
-            true => LEVELS_MAX_LARGE,
-            false => LEVELS_MAX,
+        let levels_max = if volume.has(Feature::LARGE_DIR) {
+            LEVELS_MAX_LARGE
+        } else {
+            LEVELS_MAX
         };
         let flags = view.flags();
         let siphash = flags.contains(Flags::ENCRYPT) && flags.contains(Flags::CASEFOLD);
@@ -93,9 +94,10 @@ impl Index {
         {
             volume.found(view.problem(Code::HtreeRootChecksum));
         }
-        let version = match volume.geometry.has_unsigned_hash() {
-            true => info.version.unsigned(),
-            false => info.version,
+        let version = if volume.geometry.has_unsigned_hash() {
+            info.version.unsigned()
+        } else {
+            info.version
         };
         let mut index = Index {
             version,
@@ -240,9 +242,10 @@ fn range_of(entries: &htree::IndexBlock<'_>, i: usize, above: Range) -> Range {
         0 => (above.least, above.continues),
         _ => (entries.hash(i) & !1, entries.continues(i)),
     };
-    let (most, is_continued) = match i + 1 < entries.count() {
-        true => (entries.hash(i + 1) & !1, entries.continues(i + 1)),
-        false => (above.most, above.is_continued),
+    let (most, is_continued) = if i + 1 < entries.count() {
+        (entries.hash(i + 1) & !1, entries.continues(i + 1))
+    } else {
+        (above.most, above.is_continued)
     };
     Range {
         least,

@@ -135,9 +135,10 @@ impl Sink for FileMap<'_> {
             self.volume.found(problem.lblk(run.lblk));
         }
         let is_continued = self.cluster == Some((first, run.lblk >> bits));
-        let skip = match is_continued {
-            true => (((first + 1) << bits) + first_data).saturating_sub(run.pblk),
-            false => 0,
+        let skip = if is_continued {
+            (((first + 1) << bits) + first_data).saturating_sub(run.pblk)
+        } else {
+            0
         };
         self.clusters += last - first + u64::from(!is_continued);
         if skip < run.len {
@@ -240,9 +241,10 @@ pub fn check(volume: &Volume<'_>, collected: &Collected, ino: Ino, slot: &[u8]) 
         let problem = Problem::new(Code::ExtraSize).ino(ino);
         volume.found(problem.found(extra));
     }
-    let parsed = match is_extra_wrong {
-        true => Inode::parse(&slot[..BASE_SIZE]),
-        false => Inode::parse(slot),
+    let parsed = if is_extra_wrong {
+        Inode::parse(&slot[..BASE_SIZE])
+    } else {
+        Inode::parse(slot)
     };
     let Ok(inode) = parsed else { return };
     type_flags(volume, ino, &inode);
@@ -508,9 +510,10 @@ impl InodeCheck<'_> {
         }
         let room = 60 + seen.inline.unwrap_or(0) as u64;
         let size = self.inode.size_both_words();
-        let is_wrong = match self.is_directory() {
-            true => size != room,
-            false => size > room,
+        let is_wrong = if self.is_directory() {
+            size != room
+        } else {
+            size > room
         };
         if is_wrong {
             let problem = self.problem(Code::InlineSize);
@@ -600,9 +603,10 @@ impl InodeCheck<'_> {
         let is_wrong = if self.is_directory() {
             size & ((1 << bits) - 1) != 0 || size >> bits != blocks
         } else if self.inode.file_type() == Some(FileType::Regular) {
-            let most = match self.has(Flags::EXTENTS) {
-                true => (1_u64 << (32 + bits)) - 1,
-                false => ondisk::indirect::max_blocks(volume.geometry.block_size()) << bits,
+            let most = if self.has(Flags::EXTENTS) {
+                (1_u64 << (32 + bits)) - 1
+            } else {
+                ondisk::indirect::max_blocks(volume.geometry.block_size()) << bits
             };
             let is_short = map.last_written.is_some_and(|last| size < last << bits);
             is_short && !self.has(Flags::VERITY) || size > most

@@ -51,9 +51,10 @@ fn looks_like_directory(volume: &Volume<'_>, ino: Ino, inode: &Inode, slot: &[u8
     if is_device && inode.links_count() == 1 && is_number {
         return false;
     }
-    let first = match has_extents {
-        true => first_block(volume, ino, inode),
-        false => Some(u64::from(inode.block_word(0))),
+    let first = if has_extents {
+        first_block(volume, ino, inode)
+    } else {
+        Some(u64::from(inode.block_word(0)))
     };
     let bytes = first
         .filter(|block| volume.contains(*block, 1))

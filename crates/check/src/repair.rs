@@ -556,9 +556,10 @@ impl<'d> Rounds<'d> {
             quota::update(&mut edit, facts);
         }
         let state = sb.state() & !superblock::state::ERROR;
-        edit.sb.set_state(match is_clean {
-            true => state | superblock::state::VALID,
-            false => state | superblock::state::ERROR,
+        edit.sb.set_state(if is_clean {
+            state | superblock::state::VALID
+        } else {
+            state | superblock::state::ERROR
         });
         if is_clean {
             edit.sb.set_error_count(0);

@@ -150,9 +150,10 @@ pub fn examine(device: &dyn BlockDevice, options: &Options<'_>) -> Result<Examin
 }
 
 fn go_on(volume: &Volume<'_>) -> Result<(), Error> {
-    match volume.crew.is_cancelled() {
-        true => Err(Error::Cancelled),
-        false => Ok(()),
+    if volume.crew.is_cancelled() {
+        Err(Error::Cancelled)
+    } else {
+        Ok(())
     }
 }
 

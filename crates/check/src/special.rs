@@ -70,11 +70,12 @@ pub fn journal(volume: &Volume<'_>) {
     let Some(ino) = sb.journal_ino() else {
         // If mkfs got a file for the journal, the superblock has only the journal's UUID.
         let is_elsewhere = sb.journal_device() != 0 || sb.journal_uuid() != [0; 16];
-        let problem = match is_elsewhere {
-            false => Problem::new(Code::JournalInode)
+        let problem = if is_elsewhere {
+            Problem::new(Code::JournalExternal)
+        } else {
+            Problem::new(Code::JournalInode)
                 .found(0_u64)
-                .name("it is not named"),
-            true => Problem::new(Code::JournalExternal),
+                .name("it is not named")
         };
         return volume.found(problem);
     };

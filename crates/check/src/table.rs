@@ -144,9 +144,10 @@ impl InodeTable {
         if missing != 0 && missing != IN_TABLE {
             return -i64::from(missing);
         }
-        match self.has_table.get() {
-            true => self.table.lock().get(&ino.0).copied().unwrap_or(0),
-            false => 0,
+        if self.has_table.get() {
+            self.table.lock().get(&ino.0).copied().unwrap_or(0)
+        } else {
+            0
         }
     }
 

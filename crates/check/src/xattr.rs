@@ -32,9 +32,10 @@ pub fn check(volume: &Volume<'_>, ino: Ino, inode: &Inode, slot: &[u8]) -> Seen 
         let of = (ino, inode);
         list(volume, of, ListPlace::Inode(area), &broken, &mut seen);
     }
-    let block = match volume.has(Feature::BIT64) {
-        true => inode.xattr_block().0,
-        false => inode.xattr_block().0 & 0xFFFF_FFFF,
+    let block = if volume.has(Feature::BIT64) {
+        inode.xattr_block().0
+    } else {
+        inode.xattr_block().0 & 0xFFFF_FFFF
     };
     if block == 0 {
         return seen;
@@ -96,9 +97,10 @@ fn list(
         match entry.value {
             Value::Here(value) => {
                 // A value without bytes need not lie within the list.
-                let start = match value.is_empty() {
-                    true => 0,
-                    false => value.as_ptr() as usize - base,
+                let start = if value.is_empty() {
+                    0
+                } else {
+                    value.as_ptr() as usize - base
                 };
                 let end = start + value.len().next_multiple_of(4);
                 // Hashes are over whole words as they are on the disk, whatever follows the value.

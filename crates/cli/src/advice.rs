@@ -31,14 +31,15 @@ pub fn no_file_system(
     if let Some(text) = of_copies(&found, path, location) {
         return failure.hint(text);
     }
-    match found.is_blank {
-        true => failure.hint(format!(
+    if found.is_blank {
+        failure.hint(format!(
             "make a file system on it first: lanefs mkfs {}",
             make()
-        )),
-        false => failure.hint(
+        ))
+    } else {
+        failure.hint(
             "no copy of a superblock was found; a file system that lies within the file is found with --offset BYTES",
-        ),
+        )
     }
 }
 
@@ -135,10 +136,7 @@ fn places(copies: &[Copy]) -> String {
         .map(|copy| copy.block.to_string())
         .collect();
     let s = if numbers.len() == 1 { "" } else { "s" };
-    let more = match blocks.count() > NAMED {
-        true => ", ...",
-        false => "",
-    };
+    let more = if blocks.count() > NAMED { ", ..." } else { "" };
     format!("block{s} {}{more} (of {size} bytes)", numbers.join(", "))
 }
 

@@ -120,13 +120,13 @@ pub fn with_image(
         let has_changed = statistics.is_none_or(|statistics| statistics.commits.sum() > 0);
         fs.close().map(|()| has_changed)
     });
-    let closed =
-        closed
-            .map_err(failed)
-            .and_then(|has_changed| match has_changed || !held.is_untouched() {
-                true => release(&held, image),
-                false => Ok(()),
-            });
+    let closed = closed.map_err(failed).and_then(|has_changed| {
+        if has_changed || !held.is_untouched() {
+            release(&held, image)
+        } else {
+            Ok(())
+        }
+    });
     done.and(closed)
 }
 

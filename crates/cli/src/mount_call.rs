@@ -23,9 +23,12 @@ pub fn words(given: &[OsString], is_command: impl Fn(&OsStr) -> bool) -> Option<
     }
     let mut words: Vec<OsString> = vec![program.clone(), "mount".into()];
     if let Some(call) = Call::parse(rest) {
-        let lists = call.lists.iter().map(|list| match call.is_sloppy {
-            true => known_only(list),
-            false => list.clone(),
+        let lists = call.lists.iter().map(|list| {
+            if call.is_sloppy {
+                known_only(list)
+            } else {
+                list.clone()
+            }
         });
         for list in lists.filter(|list| !list.is_empty()) {
             words.extend(["-o".into(), list]);

@@ -330,12 +330,13 @@ fn how_to_read(path: &Path) -> String {
     if metadata.file_type().is_block_device() {
         return "you may not read it: join the group `disk`, or be root".to_owned();
     }
-    match metadata.uid() == rustix::process::geteuid().as_raw() {
-        true => format!(
+    if metadata.uid() == rustix::process::geteuid().as_raw() {
+        format!(
             "it is yours, but its mode keeps you out: chmod u+rw {}",
             path.display()
-        ),
-        false => "you may not read it: ask its owner, or be root".to_owned(),
+        )
+    } else {
+        "you may not read it: ask its owner, or be root".to_owned()
     }
 }
 
@@ -514,9 +515,10 @@ pub fn open_for(
 /// Reports what the journal held, if that matters to a reader.
 fn report_journal(context: &Context, path: &Path, fs: &Fs) {
     if let Some(cut) = fs.inodes().cut() {
-        let more = match cut.lost_journal {
-            true => ", without the changes in the journal, which is not all there",
-            false => "",
+        let more = if cut.lost_journal {
+            ", without the changes in the journal, which is not all there"
+        } else {
+            ""
         };
         advice::warn_of_cut(context, path, cut.needed, cut.present, more);
     }

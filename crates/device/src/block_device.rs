@@ -224,9 +224,10 @@ pub trait BlockDevice: Send + Sync {
     /// When the medium fails: none of the writes since the last flush can then be relied on. A device that can be
     /// written and does not say how it is flushed fails each flush.
     fn flush(&self) -> Result<(), DeviceError> {
-        match self.is_read_only() {
-            true => Ok(()),
-            false => Err(DeviceError::ReadOnly),
+        if self.is_read_only() {
+            Ok(())
+        } else {
+            Err(DeviceError::ReadOnly)
         }
     }
 
@@ -236,9 +237,10 @@ pub trait BlockDevice: Send + Sync {
     /// As for `write_at`. Devices that can be written and can't discard do nothing.
     fn discard(&self, range: Range<u64>) -> Result<(), DeviceError> {
         let _ = range;
-        match self.is_read_only() {
-            true => Err(DeviceError::ReadOnly),
-            false => Ok(()),
+        if self.is_read_only() {
+            Err(DeviceError::ReadOnly)
+        } else {
+            Ok(())
         }
     }
 }

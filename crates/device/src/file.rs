@@ -272,9 +272,12 @@ fn lock_all(
         path: path.to_owned(),
         holder,
     };
-    let locked = |file: &File| match lock(file, purpose, path)? {
-        true => Ok(()),
-        false => Err(in_use(holder::with_lock(ground))),
+    let locked = |file: &File| {
+        if lock(file, purpose, path)? {
+            Ok(())
+        } else {
+            Err(in_use(holder::with_lock(ground)))
+        }
     };
     locked(file)?;
     let mut behind = Vec::new();

@@ -305,9 +305,10 @@ impl BlockDevice for HeldDevice {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         check_range("write", offset, bytes.len() as u64, self.size())?;
-        match self.keep(|kept| kept.write(offset, bytes, self.most))? {
-            true => Ok(()),
-            false => self.below.write_at(offset, bytes),
+        if self.keep(|kept| kept.write(offset, bytes, self.most))? {
+            Ok(())
+        } else {
+            self.below.write_at(offset, bytes)
         }
     }
 
@@ -316,9 +317,10 @@ impl BlockDevice for HeldDevice {
             kept.requests.push(Request::Flush);
             Ok(())
         };
-        match self.keep(add)? {
-            true => Ok(()),
-            false => self.below.flush(),
+        if self.keep(add)? {
+            Ok(())
+        } else {
+            self.below.flush()
         }
     }
 
@@ -329,9 +331,10 @@ impl BlockDevice for HeldDevice {
             kept.requests.push(Request::Discard(range.clone()));
             Ok(())
         };
-        match self.keep(add)? {
-            true => Ok(()),
-            false => self.below.discard(range),
+        if self.keep(add)? {
+            Ok(())
+        } else {
+            self.below.discard(range)
         }
     }
 }

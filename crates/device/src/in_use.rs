@@ -81,9 +81,10 @@ fn in_use(path: String, holder: String) -> DeviceError {
 /// What holds a file or device now, other than by a lock.
 fn holder_of(path: &Path, purpose: Purpose) -> Option<String> {
     let ground = Ground::of_path(path)?;
-    let known = match ground.is_file() {
-        true => is_open_for_writing(path),
-        false => None,
+    let known = if ground.is_file() {
+        is_open_for_writing(path)
+    } else {
+        None
     };
     // The kernel's loop devices and swap are writers, too.
     let may_be_written = known != Some(false);

@@ -102,9 +102,10 @@ impl SetAttributes {
         let flags = inode.flags();
         let is_refused = flags.contains(Flags::IMMUTABLE)
             || flags.contains(Flags::APPEND) && is_more_than_touched;
-        match is_refused {
-            true => Err(Error::NotPermitted),
-            false => Ok(()),
+        if is_refused {
+            Err(Error::NotPermitted)
+        } else {
+            Ok(())
         }
     }
 }

@@ -88,9 +88,10 @@ fn read_any(
     if len == 0 {
         return Ok(0);
     }
-    match inode.is_inline() {
-        true => read_inline(inode, offset, buf)?,
-        false => map::read_bytes(volume, inode, offset, buf)?,
+    if inode.is_inline() {
+        read_inline(inode, offset, buf)?
+    } else {
+        map::read_bytes(volume, inode, offset, buf)?
     }
     Ok(len)
 }

@@ -67,9 +67,10 @@ pub(crate) fn fsync(
         }
     }
     let mut told = inode.write_errors.reported();
-    match inode.write_errors.report(seen.unwrap_or(&mut told)) {
-        true => Err(lost()),
-        false => Ok(()),
+    if inode.write_errors.report(seen.unwrap_or(&mut told)) {
+        Err(lost())
+    } else {
+        Ok(())
     }
 }
 
@@ -98,9 +99,10 @@ impl LiveFs {
     /// As [`LiveFs::settle`].
     pub(crate) fn settle_names(&self, directory: Ino, flags: Flags) -> Result<(), Error> {
         let is_of_all = self.writing().synchronous >= Synchronous::Names;
-        match flags.contains(Flags::DIR_SYNC) || is_of_all {
-            true => self.settle(directory, flags.with(Flags::SYNC)),
-            false => self.settle(directory, flags),
+        if flags.contains(Flags::DIR_SYNC) || is_of_all {
+            self.settle(directory, flags.with(Flags::SYNC))
+        } else {
+            self.settle(directory, flags)
         }
     }
 }

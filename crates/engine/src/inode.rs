@@ -398,9 +398,10 @@ impl MountedFs {
                 return;
             }
             // Readers lost their cores to threads that add.
-            match time < TRIES_TO_TRIM / 2 {
-                true => sync::thread::yield_now(),
-                false => sync::thread::sleep(READERS_TURN),
+            if time < TRIES_TO_TRIM / 2 {
+                sync::thread::yield_now()
+            } else {
+                sync::thread::sleep(READERS_TURN)
             }
         }
     }

@@ -91,9 +91,10 @@ impl From<Run> for Mapping {
 
 /// A walk through the map of a file; `None` for one without blocks.
 fn walk_of(volume: &OpenVolume, inode: &LoadedInode) -> Result<Option<MapWalk>, Error> {
-    match is_mapped(inode) {
-        true => MapWalk::new(volume, inode).map(Some),
-        false => Ok(None),
+    if is_mapped(inode) {
+        MapWalk::new(volume, inode).map(Some)
+    } else {
+        Ok(None)
     }
 }
 
@@ -138,9 +139,10 @@ impl<'a> Mappings<'a> {
             volume,
             walk: walk_of(volume, inode)?,
             range,
-            file_blocks: match inode.is_inline() || is_linkish(inode) {
-                true => 0,
-                false => block_size.blocks_for(inode.bytes(volume)),
+            file_blocks: if inode.is_inline() || is_linkish(inode) {
+                0
+            } else {
+                block_size.blocks_for(inode.bytes(volume))
             },
             found: None,
         })

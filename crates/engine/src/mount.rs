@@ -487,9 +487,10 @@ fn say_in_use(superblock: &mut Superblock, has_log: bool, has_orphan_file: bool)
     let mut features = superblock.features();
     // Another program did not finish its replay of fast commits; they are replayed by now.
     superblock.set_state(superblock.state() & !state::FC_REPLAY);
-    match has_log {
-        true => features = features.with(Feature::NEEDS_RECOVERY),
-        false => superblock.set_state(superblock.state() & !state::VALID),
+    if has_log {
+        features = features.with(Feature::NEEDS_RECOVERY)
+    } else {
+        superblock.set_state(superblock.state() & !state::VALID)
     }
     if has_orphan_file {
         features = features.with(Feature::ORPHAN_PRESENT);
@@ -535,9 +536,10 @@ fn put_on_record(
         superblock.set_state(superblock.state() | state::ERROR);
     }
     write_superblock(device, superblock)?;
-    match was_aborted {
-        true => Ok(journal.forget_error()?),
-        false => Ok(()),
+    if was_aborted {
+        Ok(journal.forget_error()?)
+    } else {
+        Ok(())
     }
 }
 
@@ -609,9 +611,10 @@ fn refuse_unwritable(
     if let Some(feature) = asking.minus(Features::of(WRITABLE)).iter().next() {
         return Err(Error::UnwritableFeature(feature));
     }
-    match Geometry::new(superblock, device.size())?.groups() > limits::WRITTEN_GROUPS {
-        true => Err(Error::Unwritable("it has more groups than are kept")),
-        false => Ok(()),
+    if Geometry::new(superblock, device.size())?.groups() > limits::WRITTEN_GROUPS {
+        Err(Error::Unwritable("it has more groups than are kept"))
+    } else {
+        Ok(())
     }
 }
 

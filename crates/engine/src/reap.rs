@@ -184,9 +184,10 @@ fn finish(mounted: &LiveFs, ino: Ino, slot: Option<u32>) -> Result<(), Error> {
 /// # Errors
 /// As [`delete`].
 pub(crate) fn doom(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
-    match mounted.doomed().push(ino) {
-        true => Ok(()),
-        false => reap(mounted, &mounted.doomed().begin(ino), Patience::AllSteps).map(drop),
+    if mounted.doomed().push(ino) {
+        Ok(())
+    } else {
+        reap(mounted, &mounted.doomed().begin(ino), Patience::AllSteps).map(drop)
     }
 }
 
@@ -197,10 +198,7 @@ pub(crate) fn doom(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
 /// As [`delete`].
 pub(crate) fn delete_or_doom(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
     let is_done = reap(mounted, &mounted.doomed().begin(ino), Patience::OneStep)?;
-    match is_done {
-        true => Ok(()),
-        false => doom(mounted, ino),
-    }
+    if is_done { Ok(()) } else { doom(mounted, ino) }
 }
 
 /// Releases an inode that was held, without I/O: if it has no names, a thread that serves the queue deletes it, or the
@@ -282,9 +280,10 @@ fn reap(mounted: &LiveFs, doomed: &UnderWay<'_>, patience: Patience) -> Result<b
     let live = mounted.get(doomed.ino())?;
     let locked = live.write_lock();
     let inode = live.snapshot();
-    match inode.links_count() > 0 || inode.mode() == 0 || live.life.is_held() {
-        true => Ok(true),
-        false => delete(mounted, &locked, patience),
+    if inode.links_count() > 0 || inode.mode() == 0 || live.life.is_held() {
+        Ok(true)
+    } else {
+        delete(mounted, &locked, patience)
     }
 }
 
@@ -331,9 +330,10 @@ fn make_room(mounted: &LiveFs) -> Result<bool, Error> {
 fn check_number(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
     let geometry = mounted.volume().geometry();
     mounted.volume().check_ordinary(ino)?;
-    match ino != Ino::ROOT && ino.0 <= geometry.inodes_count() {
-        true => Ok(()),
-        false => Err(Corrupt::at(Site::OrphanNumber).ino(ino).into()),
+    if ino != Ino::ROOT && ino.0 <= geometry.inodes_count() {
+        Ok(())
+    } else {
+        Err(Corrupt::at(Site::OrphanNumber).ino(ino).into())
     }
 }
 
@@ -500,9 +500,9 @@ impl LockedDeletion<'_> {
         if !canary::makes(Canary::NumberKept) {
             self.number.apply(handle, self.is_directory);
         }
-        match self.has_attributes {
+        if self.has_attributes {
             // A replayed fast commit would give them to the next inode of this number.
-            true => self.locked.change_slot(handle, |slot| {
+            self.locked.change_slot(handle, |slot| {
                 attribute_area_mut(slot)
                     .into_iter()
                     .for_each(|area| area.fill(0));
@@ -510,8 +510,9 @@ impl LockedDeletion<'_> {
                 let mut inode = Inode::parse(slot).expect("a live inode parses");
                 clear(&mut inode, now);
                 inode.write_to(slot);
-            }),
-            false => self.locked.change(handle, |inode| clear(inode, now)),
+            })
+        } else {
+            self.locked.change(handle, |inode| clear(inode, now))
         }
     }
 }

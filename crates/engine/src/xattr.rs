@@ -130,9 +130,10 @@ pub(crate) fn read_now(mounted: &MountedFs, ino: Ino) -> Result<Vec<Xattr>, Erro
 /// # Errors
 /// `NoAttribute`; Linux's error for names that no inode, or not this one, can have.
 pub(crate) fn read_one(mounted: &MountedFs, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Error> {
-    let found = match mounted.volume().is_writable() {
-        true => read_now(mounted, ino)?,
-        false => read_all(mounted, &mounted.load_used(ino)?)?,
+    let found = if mounted.volume().is_writable() {
+        read_now(mounted, ino)?
+    } else {
+        read_all(mounted, &mounted.load_used(ino)?)?
     };
     match found.into_iter().find(|xattr| xattr.name == name) {
         Some(xattr) => Ok(xattr.value),
@@ -171,9 +172,10 @@ pub(crate) fn read_all(mounted: &MountedFs, inode: &LoadedInode) -> Result<Vec<X
 
 /// The attribute block; 0 for none. Without `64bit` the upper half of the field may mean something else (Hurd).
 pub(crate) fn block_of(volume: &OpenVolume, inode: &LoadedInode) -> FsBlock {
-    match volume.has(Feature::BIT64) {
-        true => inode.xattr_block(),
-        false => FsBlock(inode.xattr_block().0 & 0xffff_ffff),
+    if volume.has(Feature::BIT64) {
+        inode.xattr_block()
+    } else {
+        FsBlock(inode.xattr_block().0 & 0xffff_ffff)
     }
 }
 
@@ -218,9 +220,10 @@ pub(crate) fn pin(mounted: &MountedFs, inode: &LoadedInode, at: FsBlock) -> Resu
     let volume = mounted.volume();
     let geometry = volume.geometry();
     read_block(volume, inode, at)?;
-    let seal = match geometry.has_metadata_csum() {
-        true => Seal::Xattrs(geometry.csum_seed()),
-        false => Seal::None,
+    let seal = if geometry.has_metadata_csum() {
+        Seal::Xattrs(geometry.csum_seed())
+    } else {
+        Seal::None
     };
     volume.pin(at, Kind::Xattrs, Ino(0), seal, |_| Ok(()))
 }

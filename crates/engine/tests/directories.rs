@@ -173,9 +173,10 @@ fn directories_of_the_kernel_are_read_whole() {
         (64, &["-b", "2048", "-O", "^metadata_csum,^filetype"]),
     ] {
         let image = Image::new(mib, options);
-        let counts = match options.contains(&"^dir_index") {
-            true => vec![0, 1, 100, 2_000],
-            false => vec![0, 1, 100, 20_000],
+        let counts = if options.contains(&"^dir_index") {
+            vec![0, 1, 100, 2_000]
+        } else {
+            vec![0, 1, 100, 20_000]
         };
         let mut made = Vec::new();
         image.mounted(|root| {
@@ -553,9 +554,10 @@ fn there(root: &Path, path: &str, follow: bool) -> Result<u64, Option<i32>> {
         other => other,
     };
     let path = format!("{}/{clean}", root.display());
-    let found = match follow {
-        true => fs::metadata(&path),
-        false => fs::symlink_metadata(&path),
+    let found = if follow {
+        fs::metadata(&path)
+    } else {
+        fs::symlink_metadata(&path)
     };
     found
         .map(|it| it.ino())

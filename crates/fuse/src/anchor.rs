@@ -96,13 +96,14 @@ impl Anchor {
     /// # Errors
     /// Why the host gives no loop device, or not on this file.
     pub(crate) fn new(image: &Path, is_read_only: bool) -> io::Result<Anchor> {
-        let backing: OwnedFd = match image.metadata()?.is_file() {
-            true => File::options()
+        let backing: OwnedFd = if image.metadata()?.is_file() {
+            File::options()
                 .read(true)
                 .write(!is_read_only)
                 .open(image)?
-                .into(),
-            false => memory(image)?,
+                .into()
+        } else {
+            memory(image)?
         };
         let control = File::options().read(true).write(true).open(CONTROL)?;
         let config = config(&backing, image, is_read_only);

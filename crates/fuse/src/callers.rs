@@ -44,9 +44,10 @@ const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 pub(crate) fn check_admin(caller: Caller) -> Answer<()> {
     let users = std::fs::read_to_string("/proc/self/uid_map");
     let is_host = users.is_ok_and(|users| users.split_whitespace().eq(ALL_USERS));
-    match is_host && is_admin(&status_of(caller.pid)) {
-        true => Ok(()),
-        false => Err(Errno::PERM),
+    if is_host && is_admin(&status_of(caller.pid)) {
+        Ok(())
+    } else {
+        Err(Errno::PERM)
     }
 }
 

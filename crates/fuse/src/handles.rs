@@ -48,9 +48,10 @@ impl Handles {
         // The low half is the count at the beginning.
         let first = handle as u32;
         // Acquire: pairs with the Release in `set_seen`.
-        match self.is_used.load(Ordering::Acquire) {
-            true => self.told.lock().get(&handle).copied().unwrap_or(first),
-            false => first,
+        if self.is_used.load(Ordering::Acquire) {
+            self.told.lock().get(&handle).copied().unwrap_or(first)
+        } else {
+            first
         }
     }
 

@@ -172,8 +172,9 @@ fn check(answer: &Answer, unique: u64, parts: Parts<'_>) -> Result<(), Broken> {
     };
     let is_errno = (-4095..=0).contains(&answer.error);
     let is_empty = answer.error == 0 || answer.len == 0;
-    match answer.unique == unique && is_errno && is_empty && answer.len <= most {
-        true => Ok(()),
-        false => Err(Broken(format!("{parts:?}: {answer:?}"))),
+    if answer.unique == unique && is_errno && is_empty && answer.len <= most {
+        Ok(())
+    } else {
+        Err(Broken(format!("{parts:?}: {answer:?}")))
     }
 }

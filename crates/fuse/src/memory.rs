@@ -31,9 +31,10 @@ pub fn leave_memory_group() -> Result<(), String> {
     if group.path == "/" {
         let namespace = std::fs::read_link("/proc/self/ns/cgroup");
         let is_first = namespace.is_ok_and(|link| link == Path::new(FIRST_NAMESPACE));
-        return match is_first {
-            true => Ok(()),
-            false => Err("its memory control group is the container's".into()),
+        return if is_first {
+            Ok(())
+        } else {
+            Err("its memory control group is the container's".into())
         };
     }
     let failed = |error: io::Error| format!("its memory control group is {}: {error}", group.path);
@@ -85,9 +86,10 @@ fn mounted(mounts: &str, is_unified: bool) -> Option<PathBuf> {
         let (mut place, mut system) = (place.split(' ').skip(3), system.split(' '));
         let (root, directory) = (place.next()?, place.next()?);
         let (kind, options) = (system.next()?, system.nth(1)?);
-        let is_it = match is_unified {
-            true => kind == "cgroup2",
-            false => kind == "cgroup" && options.split(',').any(|option| option == "memory"),
+        let is_it = if is_unified {
+            kind == "cgroup2"
+        } else {
+            kind == "cgroup" && options.split(',').any(|option| option == "memory")
         };
         (is_it && root == "/").then(|| PathBuf::from(directory))
     })

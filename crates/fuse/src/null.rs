@@ -317,9 +317,10 @@ impl Operations for Null {
     }
 
     fn opens_unasked(&self, is_directory: bool) -> bool {
-        match is_directory {
-            true => self.agreed.no_open_dir,
-            false => self.agreed.no_open,
+        if is_directory {
+            self.agreed.no_open_dir
+        } else {
+            self.agreed.no_open
         }
     }
 
@@ -415,9 +416,10 @@ impl Operations for Null {
 
     fn rmdir(&self, at: Named<'_>) -> Answer<()> {
         let ino = self.found(at)?;
-        match self.with(ino, |node| node.names.is_empty())? {
-            true => self.remove(at),
-            false => Err(Errno::NOTEMPTY),
+        if self.with(ino, |node| node.names.is_empty())? {
+            self.remove(at)
+        } else {
+            Err(Errno::NOTEMPTY)
         }
     }
 

@@ -287,9 +287,10 @@ impl Server {
 
     /// Does work that syncs: where commits may be held back until another request has come, never in this thread.
     fn run_sync(&self, operations: &Arc<BoxedFs>, work: impl FnOnce(&BoxedFs) + Send + 'static) {
-        match operations.keeps_writes() {
-            true => self.waiters.hand_over(operations, work),
-            false => self.waiters.run(operations, work),
+        if operations.keeps_writes() {
+            self.waiters.hand_over(operations, work)
+        } else {
+            self.waiters.run(operations, work)
         }
     }
 

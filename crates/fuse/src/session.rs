@@ -298,9 +298,10 @@ impl Session {
         let image = last.and_then(Arc::into_inner);
         let image = image.ok_or(ServeError::StillUsed)?;
         image.close_image().map_err(ServeError::Close)?;
-        match has_panicked || self.state.lock().has_panicked {
-            true => Err(ServeError::Panicked),
-            false => Ok(()),
+        if has_panicked || self.state.lock().has_panicked {
+            Err(ServeError::Panicked)
+        } else {
+            Ok(())
         }
     }
 

@@ -482,9 +482,10 @@ impl Queue {
         let pause = Timespec::new().nsec(PAUSE.subsec_nanos());
         let pause = SubmitArgs::new().timespec(&pause);
         loop {
-            let waited = match self.looks {
-                true => self.ring.submitter().submit_with_args(1, &pause),
-                false => self.ring.submit_and_wait(1),
+            let waited = if self.looks {
+                self.ring.submitter().submit_with_args(1, &pause)
+            } else {
+                self.ring.submit_and_wait(1)
             };
             let error = match waited {
                 Ok(_) => return Ok(()),
@@ -537,10 +538,11 @@ impl Queue {
         let (channel, filled) = entry.filled();
         let request = request::parse_parts(filled.header, filled.operation, filled.input);
         classic::answer(session, worker, request, channel, filled.room);
-        match self.entries[index].leave() {
-            true => self.answered(index),
+        if self.entries[index].leave() {
+            self.answered(index)
+        } else {
             // Another thread has the reply, and rings the bell when it has answered.
-            false => Ok(()),
+            Ok(())
         }
     }
 

@@ -112,9 +112,10 @@ impl MountedImage {
     /// What the kernel sees to behind a write to a file that was opened to be written synchronously.
     fn sync_if_so_opened(&self, ino: Ino, handle: u64) -> Answer<()> {
         // If no handle says how the file was opened, it may have been synchronously.
-        match self.agreed.no_open || Handles::is_synchronous(handle) {
-            true => self.sync(ino, Some(handle), false),
-            false => Ok(()),
+        if self.agreed.no_open || Handles::is_synchronous(handle) {
+            self.sync(ino, Some(handle), false)
+        } else {
+            Ok(())
         }
     }
 
@@ -153,10 +154,7 @@ fn new_inode(new: New<'_>) -> NewInode {
 fn may_open(flags: Flags, how: Opening) -> Answer<()> {
     let is_refused = how.writes
         && (flags.contains(Flags::IMMUTABLE) || flags.contains(Flags::APPEND) && !how.appends);
-    match is_refused {
-        true => Err(Errno::PERM),
-        false => Ok(()),
-    }
+    if is_refused { Err(Errno::PERM) } else { Ok(()) }
 }
 
 /// What the engine calls a mode of fallocate.
@@ -200,9 +198,10 @@ impl Operations for MountedImage {
     }
 
     fn opens_unasked(&self, is_directory: bool) -> bool {
-        match is_directory {
-            true => self.agreed.no_open_dir,
-            false => self.agreed.no_open,
+        if is_directory {
+            self.agreed.no_open_dir
+        } else {
+            self.agreed.no_open
         }
     }
 
@@ -220,9 +219,10 @@ impl Operations for MountedImage {
         if at.name == b"." {
             return self.by_number(at.directory).map_err(errno);
         }
-        let found = match self.is_writable {
-            true => fs.lookup_held(at.directory, at.name),
-            false => fs.lookup(at.directory, at.name),
+        let found = if self.is_writable {
+            fs.lookup_held(at.directory, at.name)
+        } else {
+            fs.lookup(at.directory, at.name)
         };
         found.and_then(|ino| self.enter_held(ino)).map_err(errno)
     }
@@ -352,9 +352,10 @@ impl Operations for MountedImage {
             self.lookups.opened_to_write(ino);
         }
         // A failed write-out of an inode is reported when the inode is used; a read-only mount has no writes that fail.
-        let seen = match self.is_writable {
-            true => self.fs.inodes().write_failures(ino).unwrap_or(0),
-            false => 0,
+        let seen = if self.is_writable {
+            self.fs.inodes().write_failures(ino).unwrap_or(0)
+        } else {
+            0
         };
         self.handles.open(seen, how.synchronous)
     }
@@ -372,18 +373,20 @@ impl Operations for MountedImage {
 
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8], keeps_atime: bool) -> Answer<usize> {
         let fs = self.fs.inodes();
-        let read = match keeps_atime {
-            true => fs.read_noatime(ino, offset, buf),
-            false => fs.read(ino, offset, buf),
+        let read = if keeps_atime {
+            fs.read_noatime(ino, offset, buf)
+        } else {
+            fs.read(ino, offset, buf)
         };
         read.map_err(errno)
     }
 
     fn write(&self, ino: Ino, offset: u64, bytes: &[u8], origin: WriteOrigin) -> Answer<usize> {
         // Older kernels do not say it.
-        let unprivileged = match self.agreed.takes_privileges {
-            true => origin.unprivileged,
-            false => origin.caller.uid != 0,
+        let unprivileged = if self.agreed.takes_privileges {
+            origin.unprivileged
+        } else {
+            origin.caller.uid != 0
         };
         self.before_writing(ino, origin.caller, unprivileged)
             .map_err(errno)?;
@@ -444,9 +447,10 @@ impl Operations for MountedImage {
     }
 
     fn sync_all(&self) -> Answer<()> {
-        match self.is_writable {
-            true => self.fs.inodes().sync().map_err(errno),
-            false => Ok(()),
+        if self.is_writable {
+            self.fs.inodes().sync().map_err(errno)
+        } else {
+            Ok(())
         }
     }
 
@@ -462,9 +466,10 @@ impl Operations for MountedImage {
             let is_dots = entry.name == b"." || entry.name == b"..";
             let mut is_counted = with_metadata && !is_dots;
             // One whose inode is broken is listed too, as by other file systems.
-            let metadata = match is_counted {
-                true => self.enter(entry.ino).ok(),
-                false => None,
+            let metadata = if is_counted {
+                self.enter(entry.ino).ok()
+            } else {
+                None
             };
             if is_counted && metadata.is_none() {
                 // The kernel will forget it once, so it must be known once more if it is known at all.
@@ -521,9 +526,10 @@ impl Operations for MountedImage {
             Some(XattrFlags::REPLACE) => XattrFlag::Replace,
             _ => return Err(Errno::INVAL),
         };
-        let set = match self.acl_costs_set_gid(ino, what.name, caller)? {
-            true => fs.set_acl_without_set_gid(ino, what.value),
-            false => fs.set_xattr(ino, what.name, what.value, flag),
+        let set = if self.acl_costs_set_gid(ino, what.name, caller)? {
+            fs.set_acl_without_set_gid(ino, what.value)
+        } else {
+            fs.set_xattr(ino, what.name, what.value, flag)
         };
         // The kernel knows of the new time of change, but not of an ACL's mode, nor of blocks.
         self.attributes_changed(ino);
@@ -550,9 +556,10 @@ impl Operations for MountedImage {
 
     fn seek(&self, ino: Ino, offset: u64, is_hole: bool) -> Answer<u64> {
         let fs = self.fs.inodes();
-        let found = match is_hole {
-            true => fs.seek_hole(ino, offset),
-            false => fs.seek_data(ino, offset),
+        let found = if is_hole {
+            fs.seek_hole(ino, offset)
+        } else {
+            fs.seek_data(ino, offset)
         };
         found.map_err(errno)?.ok_or(Errno::NXIO)
     }
@@ -608,9 +615,10 @@ impl Operations for MountedImage {
     }
 
     fn shut_down(&self) -> Answer<()> {
-        match self.is_writable {
-            true => self.fs.inodes().shut_down().map_err(errno),
-            false => Ok(()),
+        if self.is_writable {
+            self.fs.inodes().shut_down().map_err(errno)
+        } else {
+            Ok(())
         }
     }
 

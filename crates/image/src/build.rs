@@ -61,9 +61,10 @@ pub fn build(
         ));
     }
     check_options(options.size, &mkfs)?;
-    match source::reads_once(&source) {
-        true => build_from_pipe(options, &source, mkfs, output, &job),
-        false => build_planned(options, &source, mkfs, output, &job),
+    if source::reads_once(&source) {
+        build_from_pipe(options, &source, mkfs, output, &job)
+    } else {
+        build_planned(options, &source, mkfs, output, &job)
     }
 }
 

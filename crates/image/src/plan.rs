@@ -393,17 +393,19 @@ impl<'a> Settled<'a> {
         let ratio = self.options.inode_ratio_or_default();
         let inode_size = self.shape.inode_size as u64;
         let more = proportional_inodes(demand.inodes, free, ratio, inode_size);
-        let (layout, free) = match u64::from(layout.geometry().inodes_count()) < more {
+        let needs_more = u64::from(layout.geometry().inodes_count()) < more;
+        let (layout, free) = if needs_more && self.options.inodes.is_none() {
             // If the image can't have this number of inodes, the tree alone still fits.
-            true if self.options.inodes.is_none() => self
-                .fitting(bytes, demand, more)
+            self.fitting(bytes, demand, more)
                 .unwrap_or_default()
-                .unwrap_or((layout, free)),
-            _ => (layout, free),
+                .unwrap_or((layout, free))
+        } else {
+            (layout, free)
         };
-        match room == Room::Proportional || free >= self.usable_bytes(&layout) {
-            true => Ok(Attempt::Fits(layout.into())),
-            false => Ok(Attempt::Refused(OtherSize::Larger, None)),
+        if room == Room::Proportional || free >= self.usable_bytes(&layout) {
+            Ok(Attempt::Fits(layout.into()))
+        } else {
+            Ok(Attempt::Refused(OtherSize::Larger, None))
         }
     }
 

@@ -209,22 +209,20 @@ impl Fragmentation {
             u64::from(geometry.cluster_ratio()),
             u64::from(geometry.group_blocks(group)),
         );
-        let bits = match desc.has(flags::BLOCK_UNINIT) {
-            true => own_blocks(geometry, group, desc),
-            false => {
-                let bits = raw.block(desc.block_bitmap())?;
-                desc.verify_block_bitmap(&bits, geometry, group)?;
-                bits
-            }
+        let bits = if desc.has(flags::BLOCK_UNINIT) {
+            own_blocks(geometry, group, desc)
+        } else {
+            let bits = raw.block(desc.block_bitmap())?;
+            desc.verify_block_bitmap(&bits, geometry, group)?;
+            bits
         };
         for (run, is_set) in bitmap::runs(&bits, geometry.group_clusters(group)) {
-            match is_set {
-                true => self.free.end_run(),
+            if is_set {
+                self.free.end_run()
+            } else {
                 // The last cluster may reach beyond the end.
-                false => {
-                    let (start, end) = (u64::from(run.start) * ratio, u64::from(run.end) * ratio);
-                    self.free.open += end.min(blocks).saturating_sub(start);
-                }
+                let (start, end) = (u64::from(run.start) * ratio, u64::from(run.end) * ratio);
+                self.free.open += end.min(blocks).saturating_sub(start);
             }
         }
         Ok(())

@@ -47,13 +47,12 @@ pub fn walk<E: From<InspectError>>(
         return Ok(());
     }
     let geometry = &raw.geometry;
-    let (kind, blocks) = match flags.contains(Flags::EXTENTS) {
-        true => {
-            let blocks = geometry.first_data_block().0..geometry.blocks_count();
-            (MapKind::Extents, blocks)
-        }
+    let (kind, blocks) = if flags.contains(Flags::EXTENTS) {
+        let blocks = geometry.first_data_block().0..geometry.blocks_count();
+        (MapKind::Extents, blocks)
+    } else {
         // Pointers to data are shown as they are.
-        false => (MapKind::Pointers, 0..1 << 32),
+        (MapKind::Pointers, 0..1 << 32)
     };
     let corrupt = |corrupt: Corrupt| InspectError::from(corrupt.ino(ino));
     let size = geometry.block_size();

@@ -91,9 +91,10 @@ impl Journal {
             let is_full = self.is_commit_due();
             if now() - last >= interval || is_full {
                 last = now();
-                let cause = match is_full {
-                    true => CommitCause::Full,
-                    false => CommitCause::Interval,
+                let cause = if is_full {
+                    CommitCause::Full
+                } else {
+                    CommitCause::Interval
                 };
                 // A failure aborts, and the next caller gets the error.
                 let _ = self.commit_now(client, self.current_epoch(), cause);

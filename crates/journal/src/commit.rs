@@ -366,9 +366,10 @@ impl Journal {
     }
 
     fn refuse_held(&self, target: Epoch) -> Result<(), JournalError> {
-        match self.is_held() && self.committed_epoch() < target {
-            true => Err(JournalError::Held),
-            false => Ok(()),
+        if self.is_held() && self.committed_epoch() < target {
+            Err(JournalError::Held)
+        } else {
+            Ok(())
         }
     }
 

@@ -342,14 +342,15 @@ mod tests {
 
         fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
             let (first, end) = (offset >> 10, (offset + buf.len() as u64).div_ceil(1024));
-            match (first..end).contains(&self.1) {
-                true => Err(DeviceError::OutOfRange {
+            if (first..end).contains(&self.1) {
+                Err(DeviceError::OutOfRange {
                     operation: "read",
                     offset,
                     len: buf.len() as u64,
                     size: self.size(),
-                }),
-                false => self.0.read_at(offset, buf),
+                })
+            } else {
+                self.0.read_at(offset, buf)
             }
         }
     }

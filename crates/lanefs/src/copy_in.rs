@@ -152,9 +152,10 @@ impl Fs {
 
 impl Copy<'_> {
     fn enter(&mut self, from: &Path, to: &Path, jobs: &mut Vec<Job>) -> Result<(), Error> {
-        let metadata = match self.options.recursive {
-            true => fs::symlink_metadata(from),
-            false => fs::metadata(from),
+        let metadata = if self.options.recursive {
+            fs::symlink_metadata(from)
+        } else {
+            fs::metadata(from)
         };
         let metadata = metadata.map_err(|error| Error::host("reading", from, error))?;
         let times = self.times(&metadata);
@@ -249,9 +250,10 @@ impl Copy<'_> {
         let replaced = fs.metadata(to).ok();
         fs.put(to, self.new_inode(metadata), taken, |ino| {
             // A device and a file made as it is read (in /proc) have bytes where their size and holes say none.
-            bytes = match metadata.is_file() && metadata.len() > 0 {
-                true => self.fill(ino, &mut source, from, to)?,
-                false => fs.fill(ino, 0, &mut source, to)?,
+            bytes = if metadata.is_file() && metadata.len() > 0 {
+                self.fill(ino, &mut source, from, to)?
+            } else {
+                fs.fill(ino, 0, &mut source, to)?
             };
             self.xattrs(from, ino, to)?;
             if !self.options.mode && !self.options.times {
@@ -331,9 +333,10 @@ impl Copy<'_> {
         new.mode &= !OTHERS_WRITE;
         self.fs.create_dir_with(to, new)?;
         let made = self.fs.metadata(to)?.mode & 0o7777;
-        match made | late == made {
-            true => Ok(()),
-            false => self.fs.set_permissions(to, made | late),
+        if made | late == made {
+            Ok(())
+        } else {
+            self.fs.set_permissions(to, made | late)
         }
     }
 
@@ -354,9 +357,10 @@ impl Copy<'_> {
         let follows = !self.options.recursive;
         for name in system::list_xattrs(from, follows).map_err(failed)? {
             let is_acl = [ACCESS_ACL, DEFAULT_ACL].contains(&&*name);
-            let is_kept = match is_acl {
-                true => self.options.mode,
-                false => self.options.xattrs,
+            let is_kept = if is_acl {
+                self.options.mode
+            } else {
+                self.options.xattrs
             };
             if !is_kept {
                 continue;
@@ -386,17 +390,19 @@ impl Copy<'_> {
             false => 0o7777,
         };
         let own = HostAttributes::of(metadata);
-        let (uid, gid) = match self.options.owner {
-            true => (own.uid, own.gid),
-            false => (0, 0),
+        let (uid, gid) = if self.options.owner {
+            (own.uid, own.gid)
+        } else {
+            (0, 0)
         };
         NewInode {
             mode: own.mode & kept,
             uid,
             gid,
-            umask: match self.options.mode {
-                true => 0,
-                false => self.options.umask,
+            umask: if self.options.mode {
+                0
+            } else {
+                self.options.umask
             },
             held: false,
         }

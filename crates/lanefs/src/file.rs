@@ -163,9 +163,10 @@ impl OpenOptions {
         }
         fs.refuse_slash(
             path,
-            match self.create || self.create_new {
-                true => engine::Error::IsDirectory,
-                false => engine::Error::NotFound,
+            if self.create || self.create_new {
+                engine::Error::IsDirectory
+            } else {
+                engine::Error::NotFound
             },
         )?;
         let new = NewInode {
@@ -247,9 +248,10 @@ impl File {
     }
 
     fn may(&self, may: bool) -> Result<(), Error> {
-        match may {
-            true => Ok(()),
-            false => self.named(Err(engine::Error::NotOpenedSo)),
+        if may {
+            Ok(())
+        } else {
+            self.named(Err(engine::Error::NotOpenedSo))
         }
     }
 

@@ -46,9 +46,10 @@ pub(crate) fn next_run(file: &File, at: u64) -> io::Result<HostRun> {
 /// The names of a file's extended attributes; empty if its file system has none.
 pub(crate) fn list_xattrs(path: &Path, follows: bool) -> io::Result<Vec<Vec<u8>>> {
     let mut names = vec![0; XATTR_BYTES];
-    let listed = match follows {
-        true => rustix::fs::listxattr(path, &mut names[..]),
-        false => rustix::fs::llistxattr(path, &mut names[..]),
+    let listed = if follows {
+        rustix::fs::listxattr(path, &mut names[..])
+    } else {
+        rustix::fs::llistxattr(path, &mut names[..])
     };
     let len = match listed {
         Ok(len) => len,
@@ -65,9 +66,10 @@ pub(crate) fn list_xattrs(path: &Path, follows: bool) -> io::Result<Vec<Vec<u8>>
 /// The value of an extended attribute; `None` if it was removed, or this user may not read it.
 pub(crate) fn xattr(path: &Path, name: &[u8], follows: bool) -> io::Result<Option<Vec<u8>>> {
     let mut value = vec![0; XATTR_BYTES];
-    let read = match follows {
-        true => rustix::fs::getxattr(path, name, &mut value[..]),
-        false => rustix::fs::lgetxattr(path, name, &mut value[..]),
+    let read = if follows {
+        rustix::fs::getxattr(path, name, &mut value[..])
+    } else {
+        rustix::fs::lgetxattr(path, name, &mut value[..])
     };
     match read {
         Ok(len) => {

@@ -29,9 +29,10 @@ impl Fs {
         options: &CopyOptions,
     ) -> Result<(), Error> {
         let failed = |error| Error::host("reading", host, error);
-        let metadata = match options.recursive {
-            true => fs::symlink_metadata(host),
-            false => fs::metadata(host),
+        let metadata = if options.recursive {
+            fs::symlink_metadata(host)
+        } else {
+            fs::metadata(host)
         };
         let metadata = metadata.map_err(failed)?;
         let is_new = !self.try_exists(path)?;
@@ -45,9 +46,10 @@ impl Fs {
                 inodes: 1,
             },
         };
-        match need.blocks > space.free || need.inodes > space.free_files {
-            true => self.named(path, Err(engine::Error::NoSpace)),
-            false => Ok(()),
+        if need.blocks > space.free || need.inodes > space.free_files {
+            self.named(path, Err(engine::Error::NoSpace))
+        } else {
+            Ok(())
         }
     }
 }

@@ -192,10 +192,11 @@ pub(crate) fn laid_over(
 pub(crate) fn put(device: &dyn BlockDevice, superblock: &Superblock) -> Result<(), RepairError> {
     device.write_at(Superblock::OFFSET, superblock.bytes())?;
     device.flush()?;
-    match first(device)?.bytes() == superblock.bytes() {
-        true => Ok(()),
-        false => Err(RepairError::Unreliable {
+    if first(device)?.bytes() == superblock.bytes() {
+        Ok(())
+    } else {
+        Err(RepairError::Unreliable {
             block: Superblock::OFFSET / Superblock::SIZE as u64,
-        }),
+        })
     }
 }

@@ -300,9 +300,10 @@ pub fn tune(
 }
 
 fn text(value: &str, most: usize) -> Result<&[u8], String> {
-    match value.len() > most || value.contains('\0') {
-        true => Err(format!("`{value}` has more than {most} bytes")),
-        false => Ok(value.as_bytes()),
+    if value.len() > most || value.contains('\0') {
+        Err(format!("`{value}` has more than {most} bytes"))
+    } else {
+        Ok(value.as_bytes())
     }
 }
 

@@ -278,9 +278,10 @@ pub(crate) fn require(
     feature: Feature,
     reason: &str,
 ) -> Result<Features, Error> {
-    match forbids(options, feature) {
-        true => Err(Error::option(format!("-O ^{feature}"), reason)),
-        false => Ok(set.with(feature)),
+    if forbids(options, feature) {
+        Err(Error::option(format!("-O ^{feature}"), reason))
+    } else {
+        Ok(set.with(feature))
     }
 }
 

@@ -26,9 +26,10 @@ pub fn format(device: &dyn BlockDevice, layout: &Layout) -> Result<FormatSummary
     layout.write_special_files(device)?;
     let mut free = FreeBlocks::new(layout);
     let root = free.take(1)?;
-    let lost_found = match layout.habits.lost_found {
-        true => Some(free.take(tables::lost_found_blocks(layout.block_size()))?),
-        false => None,
+    let lost_found = if layout.habits.lost_found {
+        Some(free.take(tables::lost_found_blocks(layout.block_size()))?)
+    } else {
+        None
     };
     let mut inodes = layout.special_inodes();
     inodes.push(write_root(device, layout, &root)?);

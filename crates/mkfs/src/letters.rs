@@ -51,9 +51,12 @@ fn split_size(option: &str, text: &str) -> Result<Size, Error> {
     let wanted = "a size (a number with K, M, G, T, or s for sectors)";
     let text = text.trim();
     let is_hex = text.starts_with("0x") || text.starts_with("0X");
-    let is_digit = |(at, c): &(usize, char)| match is_hex {
-        true => *at < 2 || c.is_ascii_hexdigit(),
-        false => c.is_ascii_digit(),
+    let is_digit = |(at, c): &(usize, char)| {
+        if is_hex {
+            *at < 2 || c.is_ascii_hexdigit()
+        } else {
+            c.is_ascii_digit()
+        }
     };
     let end = text.char_indices().find(|place| !is_digit(place));
     let (digits, letter) = text.split_at(end.map_or(text.len(), |(at, _)| at));

@@ -265,9 +265,10 @@ impl GrowingStream {
 
     /// Blocks at a group's end that are kept for what only this group can hold.
     fn kept_in_group(&self) -> u64 {
-        match self.shape.has(Feature::FLEX_BG) {
-            true => 0,
-            false => (2 + self.kept).min(self.shape.blocks_per_group),
+        if self.shape.has(Feature::FLEX_BG) {
+            0
+        } else {
+            (2 + self.kept).min(self.shape.blocks_per_group)
         }
     }
 
@@ -301,9 +302,10 @@ impl GrowingStream {
     /// How many inodes a group of an image of this geometry can have.
     pub(crate) fn inodes_per_group_max(&self) -> u64 {
         let most = self.shape.inodes_per_group_max();
-        match self.shape.has(Feature::FLEX_BG) || self.kept == 0 {
-            true => most,
-            false => most.min((self.kept << self.shape.block_size.bits()) / self.shape.inode_size),
+        if self.shape.has(Feature::FLEX_BG) || self.kept == 0 {
+            most
+        } else {
+            most.min((self.kept << self.shape.block_size.bits()) / self.shape.inode_size)
         }
     }
 
@@ -348,9 +350,10 @@ fn settle_region(shape: &mut Shape, options: &Options) -> Result<u64, Error> {
     let block = shape.block_size.bytes_u64();
     let mut region = (REGION_BYTES / block).min(REGION_BLOCKS_MAX);
     let is_everywhere = shape.has(Feature::SPARSE_SUPER2) || !shape.has(Feature::SPARSE_SUPER);
-    let share = match is_everywhere {
-        true => REGION_SHARE_EVERYWHERE,
-        false => REGION_SHARE,
+    let share = if is_everywhere {
+        REGION_SHARE_EVERYWHERE
+    } else {
+        REGION_SHARE
     };
     if region > shape.blocks_per_group / share && !shape.has(Feature::META_BG) {
         // As at a given size, descriptors would fill most of a group. If an option forbids to spread them, they may

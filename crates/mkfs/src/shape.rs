@@ -115,9 +115,10 @@ impl Shape {
 
     /// Which kind of map new files have.
     pub(crate) fn map_kind(&self) -> MapKind {
-        match self.has(Feature::EXTENT) {
-            true => MapKind::Extents,
-            false => MapKind::Pointers,
+        if self.has(Feature::EXTENT) {
+            MapKind::Extents
+        } else {
+            MapKind::Pointers
         }
     }
 
@@ -182,12 +183,14 @@ impl Shape {
                 return Err(Error::for_size("-g", reason, OtherSize::WithinLimits));
             }
             let is_smaller = self.blocks_per_group < whole;
-            self.reserve_descriptors(options)
-                .map_err(|error| match is_smaller {
+            self.reserve_descriptors(options).map_err(|error| {
+                if is_smaller {
                     // In a larger image more groups share the inodes, and need not be as small.
-                    true => error.of_size(OtherSize::Any),
-                    false => error,
-                })?;
+                    error.of_size(OtherSize::Any)
+                } else {
+                    error
+                }
+            })?;
             let most = self.inodes_per_group_max();
             let is_asked = options.inodes.is_some() || options.inode_ratio.is_some();
             if is_asked && inodes.div_ceil(self.groups) > most {

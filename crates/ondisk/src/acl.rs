@@ -46,12 +46,11 @@ fn disk_to_xattr_entries(disk: &[u8]) -> Option<Vec<u8>> {
     while at < disk.len() {
         let word = u32_at(disk, at)?;
         at += 4;
-        let id = match is_named(tag_of(word))? {
-            true => {
-                at += 4;
-                u32_at(disk, at - 4)?
-            }
-            false => NO_ID,
+        let id = if is_named(tag_of(word))? {
+            at += 4;
+            u32_at(disk, at - 4)?
+        } else {
+            NO_ID
         };
         xattr.extend_from_slice(&word.to_le_bytes());
         xattr.extend_from_slice(&id.to_le_bytes());

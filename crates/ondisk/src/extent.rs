@@ -376,9 +376,10 @@ pub fn verify_tail(block: &[u8], seed: u32) -> Result<(), Corrupt> {
         let stored = [block[at], block[at + 1], block[at + 2], block[at + 3]];
         crc32c(seed, &block[..at]) == u32::from_le_bytes(stored)
     });
-    match matches {
-        true => Ok(()),
-        false => Err(Corrupt::at(Site::ExtentChecksum)),
+    if matches {
+        Ok(())
+    } else {
+        Err(Corrupt::at(Site::ExtentChecksum))
     }
 }
 

@@ -184,9 +184,10 @@ impl Inode {
             return low;
         }
         let count = low | u64::from(self.i_blocks_high.get()) << 32;
-        match self.flags().contains(Flags::HUGE_FILE) {
-            true => count << (block_size.bits() - 9),
-            false => count,
+        if self.flags().contains(Flags::HUGE_FILE) {
+            count << (block_size.bits() - 9)
+        } else {
+            count
         }
     }
 
@@ -262,19 +263,19 @@ impl Inode {
     }
 
     fn time(&self, low: U32, extra: U32, reach: u16) -> Timestamp {
-        match self.reaches(reach) {
-            true => Timestamp::decode(low.get(), extra.get()),
-            false => Timestamp::decode(low.get(), 0),
+        if self.reaches(reach) {
+            Timestamp::decode(low.get(), extra.get())
+        } else {
+            Timestamp::decode(low.get(), 0)
         }
     }
 
     fn encode_time(&self, time: Timestamp, reach: u16) -> (U32, U32) {
-        match self.reaches(reach) {
-            true => {
-                let (low, extra) = time.encode();
-                (U32::new(low), U32::new(extra))
-            }
-            false => (U32::new(time.encode_seconds()), U32::ZERO),
+        if self.reaches(reach) {
+            let (low, extra) = time.encode();
+            (U32::new(low), U32::new(extra))
+        } else {
+            (U32::new(time.encode_seconds()), U32::ZERO)
         }
     }
 
@@ -305,9 +306,10 @@ impl Inode {
     /// The version counter (`i_version`), 64 bits where the inode has room.
     #[must_use]
     pub fn version(&self) -> u64 {
-        let high = match self.reaches(REACH_VERSION_HI) {
-            true => self.i_version_hi.get(),
-            false => 0,
+        let high = if self.reaches(REACH_VERSION_HI) {
+            self.i_version_hi.get()
+        } else {
+            0
         };
         u64::from(high) << 32 | u64::from(self.i_version.get())
     }
@@ -329,9 +331,10 @@ impl Inode {
     /// The project; 0 where the inode has no room for it.
     #[must_use]
     pub fn project(&self) -> u32 {
-        match self.reaches(REACH_PROJECT) {
-            true => self.i_projid.get(),
-            false => 0,
+        if self.reaches(REACH_PROJECT) {
+            self.i_projid.get()
+        } else {
+            0
         }
     }
 
@@ -409,12 +412,13 @@ impl Inode {
 
     /// Sets [`Self::device_number`]: 12 bits of major, 20 bits of minor; the old form where it is enough.
     pub fn set_device_number(&mut self, major: u32, minor: u32) {
-        let (old, new) = match major < 256 && minor < 256 {
-            true => (major << 8 | minor, 0),
-            false => (
+        let (old, new) = if major < 256 && minor < 256 {
+            (major << 8 | minor, 0)
+        } else {
+            (
                 0,
                 minor & 0xff | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12,
-            ),
+            )
         };
         self.set_block_word(0, old);
         self.set_block_word(1, new);
@@ -423,9 +427,10 @@ impl Inode {
     /// The checksum as stored: 32 bits if the extra fields reach its high half, else 16.
     #[must_use]
     pub fn checksum(&self) -> u32 {
-        let high = match self.reaches(REACH_CHECKSUM_HI) {
-            true => self.i_checksum_hi.get(),
-            false => 0,
+        let high = if self.reaches(REACH_CHECKSUM_HI) {
+            self.i_checksum_hi.get()
+        } else {
+            0
         };
         u32::from(high) << 16 | u32::from(self.i_checksum_lo.get())
     }
@@ -494,13 +499,12 @@ fn checksum_of(slot: &[u8], fs_seed: u32, ino: Ino) -> (u32, bool) {
     let wide = extra.is_some_and(|it| u16::from_le_bytes([it[0], it[1]]) >= REACH_CHECKSUM_HI);
     let crc = crc32c(seed, &slot[..CHECKSUM_LO]);
     let crc = crc32c(crc, &[0; 2]);
-    match wide {
-        true => {
-            let crc = crc32c(crc, &slot[CHECKSUM_LO + 2..CHECKSUM_HI]);
-            let crc = crc32c(crc, &[0; 2]);
-            (crc32c(crc, &slot[CHECKSUM_HI + 2..]), true)
-        }
-        false => (crc32c(crc, &slot[CHECKSUM_LO + 2..]) & 0xffff, false),
+    if wide {
+        let crc = crc32c(crc, &slot[CHECKSUM_LO + 2..CHECKSUM_HI]);
+        let crc = crc32c(crc, &[0; 2]);
+        (crc32c(crc, &slot[CHECKSUM_HI + 2..]), true)
+    } else {
+        (crc32c(crc, &slot[CHECKSUM_LO + 2..]) & 0xffff, false)
     }
 }
 
@@ -515,18 +519,20 @@ pub fn verify_checksum(slot: &[u8], fs_seed: u32, ino: Ino) -> Result<(), Corrup
             slot[CHECKSUM_LO],
             slot[CHECKSUM_LO + 1],
         ]));
-        let high = match wide {
-            true => u32::from(u16::from_le_bytes([
+        let high = if wide {
+            u32::from(u16::from_le_bytes([
                 slot[CHECKSUM_HI],
                 slot[CHECKSUM_HI + 1],
-            ])),
-            false => 0,
+            ]))
+        } else {
+            0
         };
         computed == (high << 16 | low)
     };
-    match matches {
-        true => Ok(()),
-        false => Err(Corrupt::at(Site::InodeChecksum).ino(ino)),
+    if matches {
+        Ok(())
+    } else {
+        Err(Corrupt::at(Site::InodeChecksum).ino(ino))
     }
 }
 

@@ -247,9 +247,10 @@ impl Timestamp {
     pub fn encode(self) -> (u32, u32) {
         let (first, last) = (*Timestamp::RANGE.start(), *Timestamp::RANGE.end());
         let seconds = self.seconds.clamp(first, last);
-        let nanoseconds = match seconds == first || seconds == last {
-            true => 0,
-            false => self.nanoseconds,
+        let nanoseconds = if seconds == first || seconds == last {
+            0
+        } else {
+            self.nanoseconds
         };
         let low = (seconds & 0xffff_ffff) as u32;
         let epoch = (seconds - i64::from(low.cast_signed())) >> 32 & 3;

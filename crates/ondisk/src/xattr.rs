@@ -172,9 +172,10 @@ pub fn value_size(len: usize) -> usize {
 
 fn hash_name(name: &[u8], signed: bool) -> u32 {
     name.iter().fold(0u32, |hash, byte| {
-        let byte = match signed {
-            true => i32::from(byte.cast_signed()).cast_unsigned(),
-            false => u32::from(*byte),
+        let byte = if signed {
+            i32::from(byte.cast_signed()).cast_unsigned()
+        } else {
+            u32::from(*byte)
         };
         hash.rotate_left(5) ^ byte
     })
@@ -436,9 +437,10 @@ fn block_checksum(block: &[u8], fs_seed: u32, at: FsBlock) -> u32 {
 pub fn verify_block_checksum(block: &[u8], fs_seed: u32, at: FsBlock) -> Result<(), Corrupt> {
     let matches = XattrBlockHeader::ref_from_prefix(block)
         .is_ok_and(|(header, _)| header.checksum() == block_checksum(block, fs_seed, at));
-    match matches {
-        true => Ok(()),
-        false => Err(Corrupt::at(Site::XattrBlockChecksum).block(at)),
+    if matches {
+        Ok(())
+    } else {
+        Err(Corrupt::at(Site::XattrBlockChecksum).block(at))
     }
 }
 

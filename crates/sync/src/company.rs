@@ -43,9 +43,10 @@ impl Doubt {
 
     /// What came of a wait.
     pub fn came(&mut self, anybody: bool) {
-        self.last = match anybody {
-            true => 0,
-            false => (2 * self.last + 1).min(LEFT_OUT),
+        self.last = if anybody {
+            0
+        } else {
+            (2 * self.last + 1).min(LEFT_OUT)
         };
         self.left = self.last;
     }

@@ -63,10 +63,11 @@ pub fn thread_index() -> usize {
 /// The calling thread's index if no other living thread can have it, under whatever schedule; else none.
 #[inline]
 pub(crate) fn own_index() -> Option<usize> {
-    match cfg!(feature = "simulate") {
+    if cfg!(feature = "simulate") {
         // Threads of a schedule are numbered from 0, as all others are.
-        true => None,
-        false => INDEX.try_with(|index| index.0).ok(),
+        None
+    } else {
+        INDEX.try_with(|index| index.0).ok()
     }
 }
 

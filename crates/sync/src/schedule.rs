@@ -583,9 +583,10 @@ pub(crate) mod turn {
         CURRENT.set(Some(me.clone()));
         me.wait_for_turn(&mut me.shared.state.lock());
         let has_failed = me.shared.state.lock().failure.is_some();
-        let result = match has_failed {
-            true => Ok(()),
-            false => catch_unwind(AssertUnwindSafe(work)),
+        let result = if has_failed {
+            Ok(())
+        } else {
+            catch_unwind(AssertUnwindSafe(work))
         };
         me.finish(result.err().map(|cause| message(&*cause)));
         CURRENT.set(None);
@@ -613,9 +614,12 @@ pub(crate) mod turn {
         };
         {
             let mut state = me.shared.state.lock();
-            let change = |count: u32| match begins {
-                true => count + 1,
-                false => count.saturating_sub(1),
+            let change = |count: u32| {
+                if begins {
+                    count + 1
+                } else {
+                    count.saturating_sub(1)
+                }
             };
             match gauge {
                 Gauge::Seal => state.seals = change(state.seals),

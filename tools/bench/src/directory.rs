@@ -119,12 +119,11 @@ fn mount_of(path: &Path) -> Option<Mount> {
 fn succeed(path: &Path, command: &mut Command) -> Result<(), Error> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| host("remounting", path, error))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(host("remounting", path, std::io::Error::other(text)))
-        }
+    if output.status.success() {
+        Ok(())
+    } else {
+        let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(host("remounting", path, std::io::Error::other(text)))
     }
 }
 

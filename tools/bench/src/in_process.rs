@@ -301,9 +301,10 @@ impl Target for InProcess {
     }
 
     fn close(&self, file: OpenFile) -> Result<(), Error> {
-        match file.is_held {
-            true => self.fs().release(file.ino).map_err(said),
-            false => Ok(()),
+        if file.is_held {
+            self.fs().release(file.ino).map_err(said)
+        } else {
+            Ok(())
         }
     }
 

@@ -14,9 +14,10 @@ pub(crate) fn name(of: impl std::fmt::Display) -> String {
 #[must_use]
 pub fn scratch() -> PathBuf {
     let shared = Path::new("/dev/shm");
-    match shared.is_dir() {
-        true => shared.to_path_buf(),
-        false => std::env::temp_dir(),
+    if shared.is_dir() {
+        shared.to_path_buf()
+    } else {
+        std::env::temp_dir()
     }
 }
 

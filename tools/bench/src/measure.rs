@@ -293,9 +293,12 @@ fn work(
         let running: Vec<_> = jobs
             .into_iter()
             .map(|job| {
-                scope.spawn(|| match pauses {
-                    true => in_step(job, &pace),
-                    false => freely(job, &pace),
+                scope.spawn(|| {
+                    if pauses {
+                        in_step(job, &pace)
+                    } else {
+                        freely(job, &pace)
+                    }
                 })
             })
             .collect();

@@ -173,9 +173,10 @@ fn written(
     while batch <= BATCH_LAST && end + batch as u64 <= area {
         let batch_begin = clock::now();
         bytes.resize(batch, 0);
-        match keeps {
-            true => device.read_at(end, &mut bytes)?,
-            false => Random::new(end).fill(&mut bytes),
+        if keeps {
+            device.read_at(end, &mut bytes)?
+        } else {
+            Random::new(end).fill(&mut bytes)
         }
         let write_begin = clock::now();
         let put = bytes.chunks(CALL).zip(0..);

@@ -106,9 +106,10 @@ impl Setup {
     }
 
     fn way(&self, in_memory: bool) -> &'static str {
-        match self.image.is_some() && !in_memory {
-            true => "functions in process, by inode number; a file",
-            false => "functions in process, by inode number; memory",
+        if self.image.is_some() && !in_memory {
+            "functions in process, by inode number; a file"
+        } else {
+            "functions in process, by inode number; memory"
         }
     }
 
@@ -128,9 +129,10 @@ impl Setup {
             let base = self.open(in_memory, Variants::default())?;
             let base = Contender::new("in process", self.way(in_memory), base);
             for form in self.forms(mechanisms) {
-                contenders.push(match form.is_empty() {
-                    true => base.clone(),
-                    false => base.with(label(&form), form),
+                contenders.push(if form.is_empty() {
+                    base.clone()
+                } else {
+                    base.with(label(&form), form)
                 });
             }
         }

@@ -296,16 +296,16 @@ impl Generator {
 
     fn acl_op(&mut self, tree: &ModelTree) -> Op {
         let is_default = self.random.one_in(2);
-        let file = match is_default {
-            true if !self.random.one_in(8) => OpTarget::Path(self.directory(tree)),
-            _ => self.any_target(tree),
+        let file = if is_default && !self.random.one_in(8) {
+            OpTarget::Path(self.directory(tree))
+        } else {
+            self.any_target(tree)
         };
         let name = if is_default {
-            acl::DEFAULT
+            acl::DEFAULT.to_vec()
         } else {
-            acl::ACCESS
-        }
-        .to_vec();
+            acl::ACCESS.to_vec()
+        };
         if self.random.one_in(4) {
             return Op::RemoveXattr { file, name };
         }

@@ -81,9 +81,10 @@ fn text(roff: &mut Roff, text: &str) {
             roff.control("fi", []);
             is_table = false;
         }
-        match line.trim().is_empty() {
-            true => roff.control("PP", []),
-            false => roff.text([roman(line)]),
+        if line.trim().is_empty() {
+            roff.control("PP", [])
+        } else {
+            roff.text([roman(line)])
         };
     }
     if is_table {

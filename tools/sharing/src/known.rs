@@ -49,9 +49,10 @@ impl Known {
             frame.file.ends_with(self.file) && frame.function.contains(self.function)
         };
         let mut frames = used.frames.iter();
-        let is_at = match self.is_beneath {
-            true => frames.any(is_here),
-            false => frames.next().is_some_and(is_here),
+        let is_at = if self.is_beneath {
+            frames.any(is_here)
+        } else {
+            frames.next().is_some_and(is_here)
         };
         used.kind.writes() && is_at
     }

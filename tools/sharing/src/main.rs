@@ -138,9 +138,10 @@ fn run(settings: &PairSettings, pairs: &[[WatchedOperation; 2]]) -> Result<bool,
     let unneeded: Vec<usize> = (0..KNOWN.len())
         .filter(|entry| settings.is_whole && !is_needed(entry))
         .collect();
-    match settings.json {
-        true => say(&show::json(&done, &unneeded, settings)),
-        false => show::text(&done, &unneeded, settings),
+    if settings.json {
+        say(&show::json(&done, &unneeded, settings))
+    } else {
+        show::text(&done, &unneeded, settings)
     }
     Ok(unneeded.is_empty() && done.iter().all(Pair::is_clean))
 }
@@ -159,11 +160,10 @@ fn canaries(settings: &PairSettings) -> Result<(), String> {
                 && !line.shared.is_rare()
         });
         if is_found != canary.shares() {
-            return Err(match is_found {
-                true => format!("the report finds {canary:?}, which shares nothing"),
-                false => {
-                    format!("the report misses {canary:?}: is it built by `cargo xtask sharing`?")
-                }
+            return Err(if is_found {
+                format!("the report finds {canary:?}, which shares nothing")
+            } else {
+                format!("the report misses {canary:?}: is it built by `cargo xtask sharing`?")
             });
         }
     }

@@ -47,9 +47,10 @@ pub fn run(only: &str, mut tell: impl FnMut(Canary, &str, &str)) -> Result<(), S
     let is_wanted = |canary: &Canary| only.is_empty() || format!("{canary:?}") == only;
     for canary in Canary::ALL.into_iter().filter(is_wanted) {
         canary::make(Some(canary));
-        let found = match canary.is_of_fast_commits() {
-            true => fast.find(canary),
-            false => find(&image),
+        let found = if canary.is_of_fast_commits() {
+            fast.find(canary)
+        } else {
+            find(&image)
         };
         canary::make(None);
         match found? {
@@ -57,9 +58,10 @@ pub fn run(only: &str, mut tell: impl FnMut(Canary, &str, &str)) -> Result<(), S
             None => missed.push(canary),
         }
     }
-    match missed.is_empty() {
-        true => Ok(()),
-        false => Err(format!("not found in {SEEDS} seeds: {missed:?}")),
+    if missed.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("not found in {SEEDS} seeds: {missed:?}"))
     }
 }
 

@@ -128,13 +128,15 @@ impl Profile {
     /// A history that begins with a state of such an image, of a run with such times.
     #[must_use]
     pub fn history(&self, start: ModelTree, times: RunTimes) -> History {
-        let history = match self.has_fast_commits {
-            true => History::new_of_each(start),
-            false => History::new(start),
+        let history = if self.has_fast_commits {
+            History::new_of_each(start)
+        } else {
+            History::new(start)
         };
-        match times.are_seen {
-            true => history,
-            false => history.with_times_kept(),
+        if times.are_seen {
+            history
+        } else {
+            history.with_times_kept()
         }
     }
 }
@@ -213,9 +215,10 @@ pub fn make(profile: Profile, setup: &[Op]) -> Result<Image, String> {
             .map_err(|errno| format!("{}: {errno:?}", brief(op)))?;
     }
     drop(executor);
-    let journal = match profile.has_log {
-        true => journal_of(&fs).map_err(|error| error.to_string())?,
-        false => Vec::new(),
+    let journal = if profile.has_log {
+        journal_of(&fs).map_err(|error| error.to_string())?
+    } else {
+        Vec::new()
     };
     let area = area_of(&fs, profile).map_err(|error| error.to_string())?;
     fs.close().map_err(|error| error.to_string())?;
@@ -314,9 +317,10 @@ pub fn have_programs() -> bool {
 #[must_use]
 pub fn memory_folder() -> &'static File {
     let shared = File::new("/dev/shm");
-    match shared.is_dir() {
-        true => shared,
-        false => File::new("/tmp"),
+    if shared.is_dir() {
+        shared
+    } else {
+        File::new("/tmp")
     }
 }
 

@@ -93,9 +93,10 @@ fn record_on(
 ) -> Result<SeedRecord, String> {
     let seed = setting.seed;
     let recorder = Arc::new(recorder);
-    let shared: Arc<dyn BlockDevice> = match setting.has_slow_flushes {
-        true => Arc::new(SlowFlush::new(Arc::clone(&recorder), SLOW_FLUSH)),
-        false => Arc::clone(&recorder) as _,
+    let shared: Arc<dyn BlockDevice> = if setting.has_slow_flushes {
+        Arc::new(SlowFlush::new(Arc::clone(&recorder), SLOW_FLUSH))
+    } else {
+        Arc::clone(&recorder) as _
     };
     let plan = SchedulePlan {
         seed,
@@ -142,9 +143,10 @@ fn work_on(
 ) {
     let seed = setting.seed;
     let all = Mutex::new(Rank::Job, core::mem::take(worked));
-    let threads = match setting.is_syncing {
-        true => 4,
-        false => *Random::new(seed).pick(&[2, 3, 4, 4, 4, 4, 4, 4]),
+    let threads = if setting.is_syncing {
+        4
+    } else {
+        *Random::new(seed).pick(&[2, 3, 4, 4, 4, 4, 4, 4])
     };
     let shared = Shared {
         fs: &fs,
@@ -233,9 +235,10 @@ pub fn run(sweep: &mut Sweep<'_>, setting: &RunSetting) -> Result<(), String> {
         0 => usize::MAX,
         _ => recorded.worked,
     };
-    match sweep.image.profile.has_log {
-        true => sweep.run(cuts, &recorded.readings, &mut explained, end, seed),
-        false => sweep.run_unlogged(cuts, &recorded.readings, &mut explained, end, seed),
+    if sweep.image.profile.has_log {
+        sweep.run(cuts, &recorded.readings, &mut explained, end, seed)
+    } else {
+        sweep.run_unlogged(cuts, &recorded.readings, &mut explained, end, seed)
     }
 }
 
@@ -246,14 +249,13 @@ fn check_left(recorded: &SeedRecord, closed: &CowDevice) -> Result<(), String> {
         .and_then(|fs| fs.statfs())
         .map_err(|error| error.to_string())?;
     let free = Some((free.free, free.free_files));
-    match recorded.left == free {
-        true => Ok(()),
-        false => {
-            let left = recorded.left;
-            Err(format!(
-                "{left:?} blocks and inodes were available, and {free:?} are free"
-            ))
-        }
+    if recorded.left == free {
+        Ok(())
+    } else {
+        let left = recorded.left;
+        Err(format!(
+            "{left:?} blocks and inodes were available, and {free:?} are free"
+        ))
     }
 }
 

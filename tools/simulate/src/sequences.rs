@@ -373,9 +373,10 @@ fn record_scheduled(
             return Ok(recorded);
         }
     };
-    let mut executor = match times.are_seen {
-        true => Executor::new(&fs),
-        false => Executor::without_looks(&fs),
+    let mut executor = if times.are_seen {
+        Executor::new(&fs)
+    } else {
+        Executor::without_looks(&fs)
     };
     for (index, op) in ops.iter().enumerate() {
         let expected = match executor.apply(op) {

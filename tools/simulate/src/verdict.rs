@@ -14,9 +14,10 @@ pub(crate) type Verdict = Result<(), String>;
 pub(crate) fn e2fsck_verdict(output: &Output) -> Verdict {
     let text = String::from_utf8_lossy(&output.stdout);
     // e2fsck prints wrong sums in the superblock, but its exit status does not report them.
-    match output.status.success() && !text.contains("count wrong") {
-        true => Ok(()),
-        false => Err(text.trim().replace('\n', "; ")),
+    if output.status.success() && !text.contains("count wrong") {
+        Ok(())
+    } else {
+        Err(text.trim().replace('\n', "; "))
     }
 }
 

@@ -101,10 +101,11 @@ impl Drop for SmallDisk {
 
 fn mount(arguments: &[&str], at: &Path) -> io::Result<()> {
     let output = Command::new("mount").args(arguments).arg(at).output()?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other(
             String::from_utf8_lossy(&output.stderr).into_owned(),
-        )),
+        ))
     }
 }

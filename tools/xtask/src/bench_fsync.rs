@@ -115,12 +115,13 @@ fn list(times: &[u32]) -> String {
 fn output(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{command:?}: {error}"))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-        false => Err(format!(
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    } else {
+        Err(format!(
             "{command:?}: {}",
             String::from_utf8_lossy(&output.stderr).trim()
-        )),
+        ))
     }
 }
 

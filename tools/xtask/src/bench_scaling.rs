@@ -52,12 +52,13 @@ impl Drop for Undo {
 fn output(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{command:?}: {error}"))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-        false => Err(format!(
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    } else {
+        Err(format!(
             "{command:?}: {}",
             String::from_utf8_lossy(&output.stderr).trim()
-        )),
+        ))
     }
 }
 
@@ -127,9 +128,10 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
         charts.display(),
         report.display()
     );
-    match status.success() {
-        true => Ok(()),
-        false => Err(format!("a bench failed: {status}")),
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("a bench failed: {status}"))
     }
 }
 

@@ -71,8 +71,9 @@ fn done(mut command: Command) -> Result<(), String> {
     let status = command
         .status()
         .map_err(|error| format!("cargo does not start: {error}"))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err("crash: FAILED".into()),
+    if status.success() {
+        Ok(())
+    } else {
+        Err("crash: FAILED".into())
     }
 }

@@ -231,9 +231,10 @@ fn succeed(command: &mut Command) -> Result<(), String> {
     let status = command
         .status()
         .map_err(|error| format!("dist: {:?} does not start: {error}", command.get_program()))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(format!("dist: failed: {command:?}")),
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("dist: failed: {command:?}"))
     }
 }
 
@@ -242,14 +243,15 @@ fn output(command: &mut Command) -> Result<String, String> {
     let output = command
         .output()
         .map_err(|error| format!("{:?} does not start: {error}", command.get_program()))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout)
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout)
             .trim_end()
-            .to_owned()),
-        false => Err(format!(
+            .to_owned())
+    } else {
+        Err(format!(
             "{:?} failed: {}",
             command.get_program(),
             String::from_utf8_lossy(&output.stderr).trim_end()
-        )),
+        ))
     }
 }

@@ -56,9 +56,10 @@ pub fn run(root: &Path, words: &[&str]) -> Result<String, String> {
         .args(words)
         .status()
         .map_err(|error| format!("cargo does not start: {error}"))?;
-    match status.success() {
-        true => Ok(String::new()),
-        false => Err("sharing: FAILED".into()),
+    if status.success() {
+        Ok(String::new())
+    } else {
+        Err("sharing: FAILED".into())
     }
 }
 

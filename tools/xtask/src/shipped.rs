@@ -106,9 +106,10 @@ mod tests {
                 let manifest = std::fs::read_to_string(folder.path().join("Cargo.toml")).unwrap();
                 let is_published = !manifest.contains("\npublish = false\n");
                 assert_eq!(is_published, of == "crates", "{name} in {of}");
-                match is_published {
-                    true => published.push((name, manifest)),
-                    false => unpublished.push(name),
+                if is_published {
+                    published.push((name, manifest))
+                } else {
+                    unpublished.push(name)
                 }
             }
         }

@@ -372,12 +372,13 @@ fn judge(
     for ((word, reason), tests) in reasons {
         println!("{word}, {}: {reason}: {}", tests.len(), tests.join(" "));
     }
-    match unexplained.is_empty() {
-        true => Ok(()),
-        false => Err(format!(
+    if unexplained.is_empty() {
+        Ok(())
+    } else {
+        Err(format!(
             "suites: xfstests without a reason: {}",
             unexplained.join(", ")
-        )),
+        ))
     }
 }
 

@@ -35,9 +35,10 @@ pub fn sectors(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode, slot: &[u8]) -> u64
 
 /// The inode's attribute block, where it has one that exists.
 pub fn block_of(edit: &Edit<'_, '_>, inode: &Inode) -> Option<u64> {
-    let block = match edit.has(Feature::BIT64) {
-        true => inode.xattr_block().0,
-        false => inode.xattr_block().0 & 0xFFFF_FFFF,
+    let block = if edit.has(Feature::BIT64) {
+        inode.xattr_block().0
+    } else {
+        inode.xattr_block().0 & 0xFFFF_FFFF
     };
     (block != 0 && edit.contains(block, 1)).then_some(block)
 }
@@ -164,9 +165,10 @@ fn holder_hash(
     })?;
     let is_right = is_old_value(ino, &owner, entry, &inode)
         || xattr::is_inode_entry_hash(entry.hash, entry.name, inode.value_hash());
-    Some(match is_right {
-        true => entry.hash,
-        false => xattr::inode_entry_hash(entry.name, inode.value_hash()),
+    Some(if is_right {
+        entry.hash
+    } else {
+        xattr::inode_entry_hash(entry.name, inode.value_hash())
     })
 }
 

@@ -153,9 +153,10 @@ impl ParsedDirectory {
                 let bytes = edit.block(run.pblk + i)?;
                 let is_first = run.lblk + i == 0;
                 let is_index = self.is_indexed() && (is_first || htree::is_node(&bytes, self.form));
-                let form = match is_index {
-                    true => self.form.without_checksum(),
-                    false => self.form,
+                let form = if is_index {
+                    self.form.without_checksum()
+                } else {
+                    self.form
                 };
                 let (mut records, is_whole) = records(edit, &bytes, form);
                 let is_sealed = is_index
@@ -479,9 +480,10 @@ fn place(directory: &ParsedDirectory, kept: &mut [Vec<Record>], records: &[Recor
     let mut rest = records.iter().peekable();
     for (index, part) in directory.parts.iter().enumerate() {
         let used = used(directory, index, &kept[index]);
-        let mut room = match part.room >= 12 {
-            true => part.room.saturating_sub(used),
-            false => 0,
+        let mut room = if part.room >= 12 {
+            part.room.saturating_sub(used)
+        } else {
+            0
         };
         let need = |record: &Record| directory.form.record_len(&record.name);
         while let Some(record) = rest.next_if(|record| need(record) <= room) {
@@ -573,9 +575,10 @@ fn pack(bytes: &mut [u8], form: DirForm, records: &[Record]) -> Option<()> {
     let records = if records.is_empty() { &free } else { records };
     for (index, record) in records.iter().enumerate() {
         let need = form.record_len(&record.name);
-        let len = match index + 1 == records.len() {
-            true => bytes.len().checked_sub(at)?,
-            false => need,
+        let len = if index + 1 == records.len() {
+            bytes.len().checked_sub(at)?
+        } else {
+            need
         };
         if len < need || at + len > bytes.len() {
             return None;
@@ -616,16 +619,17 @@ fn write_inline(
         let old = area.to_vec();
         let entries = xattr::entries(xattr::ListPlace::Inode(&old)).ok()?;
         let entries: Vec<xattr::XattrEntry<'_>> = entries
-            .map(
-                |entry| match entry.index == xattr::INDEX_SYSTEM && entry.name == b"data" {
-                    true => xattr::XattrEntry {
+            .map(|entry| {
+                if entry.index == xattr::INDEX_SYSTEM && entry.name == b"data" {
+                    xattr::XattrEntry {
                         value: xattr::Value::Here(&value),
                         hash: 0,
                         ..entry
-                    },
-                    false => entry,
-                },
-            )
+                    }
+                } else {
+                    entry
+                }
+            })
             .collect();
         if !xattr::encode_inode_area(area, &entries) {
             return None;

@@ -214,9 +214,10 @@ fn flags(edit: &mut Edit<'_, '_>, inode: &mut Inode, slot: &[u8], codes: &BTreeS
     }
     if flags.contains(Flags::INLINE_DATA.with(Flags::EXTENTS)) {
         // The attribute that goes with inline data decides.
-        flags = match has_inline_attribute(slot) || !looks_extents {
-            true => flags.without(Flags::EXTENTS),
-            false => flags.without(Flags::INLINE_DATA),
+        flags = if has_inline_attribute(slot) || !looks_extents {
+            flags.without(Flags::EXTENTS)
+        } else {
+            flags.without(Flags::INLINE_DATA)
         };
     }
     if codes.contains(&Code::ExtentsFlagMissing) && looks_extents {
@@ -340,21 +341,21 @@ fn mend_symlink(edit: &mut Edit<'_, '_>, ino: Ino, inode: &mut Inode) -> bool {
     inode.set_flags(inode.flags().without(never));
     let is_mapped = inode.flags().contains(Flags::EXTENTS)
         || inode.size_both_words() >= inode::BLOCK_AREA as u64;
-    let (target, block) = match is_mapped {
-        false => (inode.block_area().to_vec(), None),
-        true => {
-            let map = map::read(edit, ino, inode);
-            let block = map.and_then(|map| map.place(0));
-            match block.and_then(|block| edit.block(block)) {
-                Some(bytes) => (bytes, block),
-                None => return false,
-            }
+    let (target, block) = if is_mapped {
+        let map = map::read(edit, ino, inode);
+        let block = map.and_then(|map| map.place(0));
+        match block.and_then(|block| edit.block(block)) {
+            Some(bytes) => (bytes, block),
+            None => return false,
         }
+    } else {
+        (inode.block_area().to_vec(), None)
     };
     let len = symlink::target_len(inode, &target);
-    let least = match inode.flags().contains(Flags::ENCRYPT) {
-        true => symlink::ENCRYPTED_HEADER,
-        false => 0,
+    let least = if inode.flags().contains(Flags::ENCRYPT) {
+        symlink::ENCRYPTED_HEADER
+    } else {
+        0
     };
     if len <= least || len >= target.len() {
         return false;

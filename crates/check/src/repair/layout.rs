@@ -203,9 +203,10 @@ impl Places {
             let start = geometry.group_first_block(group).0;
             let end = start + u64::from(geometry.group_blocks(group));
             let bitmap = edit.desc(group)?.block_bitmap();
-            let used = match fits(&geometry, group, bitmap, 1) {
-                true => edit.block(bitmap.0)?,
-                false => return None,
+            let used = if fits(&geometry, group, bitmap, 1) {
+                edit.block(bitmap.0)?
+            } else {
+                return None;
             };
             self.metadata.first_run(start..end, blocks, |block| {
                 let bit = geometry.bit_of_block(FsBlock(block));

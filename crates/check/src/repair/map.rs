@@ -204,9 +204,10 @@ fn index(
     let bytes = &frame.bytes;
     let lblk = u64::from(word32(bytes, at));
     let child = u64::from(word32(bytes, at + 4)) | u64::from(word16(bytes, at + 8)) << 32;
-    let end = match frame.next < usize::from(word16(bytes, 2)) {
-        true => u64::from(word32(bytes, at + ENTRY)),
-        false => frame.end,
+    let end = if frame.next < usize::from(word16(bytes, 2)) {
+        u64::from(word32(bytes, at + ENTRY))
+    } else {
+        frame.end
     };
     let depth = word16(bytes, 6) - 1;
     if !edit.contains(child, 1) || edit.space.metadata().contains(child) || !met.insert(child) {
@@ -306,9 +307,10 @@ pub fn write(
     for run in runs {
         map.push(run);
     }
-    match inode.flags().contains(Flags::EXTENTS) {
-        true => write_extents(edit, ino, inode, &mut map)?,
-        false => write_pointers(edit, inode, &mut map)?,
+    if inode.flags().contains(Flags::EXTENTS) {
+        write_extents(edit, ino, inode, &mut map)?
+    } else {
+        write_pointers(edit, inode, &mut map)?
     }
     Some(map)
 }
@@ -442,9 +444,10 @@ pub fn settle(edit: &Edit<'_, '_>, inode: &mut Inode, map: &FileMap, attributes:
         Some(FileType::Regular) => {
             let written = map.runs.iter().rev().find(|run| !run.unwritten);
             let last = written.map(|run| run.lblk + run.len - 1);
-            let most = match inode.flags().contains(Flags::EXTENTS) {
-                true => (1_u64 << (32 + bits)) - 1,
-                false => indirect::max_blocks(block_size) << bits,
+            let most = if inode.flags().contains(Flags::EXTENTS) {
+                (1_u64 << (32 + bits)) - 1
+            } else {
+                indirect::max_blocks(block_size) << bits
             };
             let is_short = last.is_some_and(|last| size < last << bits)
                 && !inode.flags().contains(Flags::VERITY);

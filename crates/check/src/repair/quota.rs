@@ -249,9 +249,10 @@ fn write_file(edit: &mut Edit<'_, '_>, ino: Ino, old: &FileMap, bytes: &[u8]) ->
     inode.set_atime(time);
     inode.set_ctime(time);
     inode.set_mtime(time);
-    inode.set_flags(match edit.has(Feature::EXTENT) {
-        true => Flags::IMMUTABLE.with(Flags::EXTENTS),
-        false => Flags::IMMUTABLE,
+    inode.set_flags(if edit.has(Feature::EXTENT) {
+        Flags::IMMUTABLE.with(Flags::EXTENTS)
+    } else {
+        Flags::IMMUTABLE
     });
     let map = map::write(edit, ino, &mut inode, runs)?;
     map::settle(edit, &mut inode, &map, 0);

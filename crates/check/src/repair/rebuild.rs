@@ -34,9 +34,10 @@ pub fn write(
     let has_unfolded = directory.inode.flags().contains(Flags::CASEFOLD)
         && records.iter().any(|it| casefold::fold(&it.name).is_none());
     let may_index = edit.has(Feature::DIR_INDEX) && (directory.form.hashes || !has_unfolded);
-    let content = match linear.blocks.len() > 1 && may_index {
-        true => indexed(edit, directory, records, parent).unwrap_or(linear),
-        false => linear,
+    let content = if linear.blocks.len() > 1 && may_index {
+        indexed(edit, directory, records, parent).unwrap_or(linear)
+    } else {
+        linear
     };
     let mut places = Vec::new();
     for run in &directory.map.runs {
@@ -66,9 +67,10 @@ pub fn write(
         });
     }
     let flags = directory.inode.flags().without(Flags::INDEX);
-    directory.inode.set_flags(match content.is_indexed {
-        true => flags.with(Flags::INDEX),
-        false => flags,
+    directory.inode.set_flags(if content.is_indexed {
+        flags.with(Flags::INDEX)
+    } else {
+        flags
     });
     let map = map::write(edit, directory.ino, &mut directory.inode, runs)?;
     let sectors = attributes::sectors(edit, directory.ino, &directory.inode, &slot);
@@ -99,9 +101,10 @@ fn leave_inline(
     }
     directory.inode.block_area_mut().fill(0);
     let flags = directory.inode.flags().without(Flags::INLINE_DATA);
-    directory.inode.set_flags(match edit.has(Feature::EXTENT) {
-        true => flags.with(Flags::EXTENTS),
-        false => flags,
+    directory.inode.set_flags(if edit.has(Feature::EXTENT) {
+        flags.with(Flags::EXTENTS)
+    } else {
+        flags
     });
     Some(())
 }
@@ -146,9 +149,10 @@ fn hash(
     if directory.form.hashes {
         return record.hash;
     }
-    match flags.contains(Flags::CASEFOLD) {
-        true => FoldedName::new(&record.name).hash(version, &seed),
-        false => dirhash::hash(version, &seed, &record.name),
+    if flags.contains(Flags::CASEFOLD) {
+        FoldedName::new(&record.name).hash(version, &seed)
+    } else {
+        dirhash::hash(version, &seed, &record.name)
     }
 }
 
@@ -160,13 +164,15 @@ fn indexed(
     parent: Ino,
 ) -> Option<Content> {
     let (form, seed) = (directory.form, directory.seed(edit));
-    let stored = match form.hashes {
-        true => HashVersion::SipHash,
-        false => HashVersion::from_code(edit.geometry.hash_version())?.as_stored(),
+    let stored = if form.hashes {
+        HashVersion::SipHash
+    } else {
+        HashVersion::from_code(edit.geometry.hash_version())?.as_stored()
     };
-    let version = match edit.geometry.has_unsigned_hash() {
-        true => stored.unsigned(),
-        false => stored,
+    let version = if edit.geometry.has_unsigned_hash() {
+        stored.unsigned()
+    } else {
+        stored
     };
     let mut hashed = Vec::new();
     for record in records {
@@ -175,9 +181,10 @@ fn indexed(
     }
     hashed.sort_by(|a, b| (a.0, &a.1.name).cmp(&(b.0, &b.1.name)));
     let (mut blocks, mut level) = leaves(edit, directory, &hashed, seed)?;
-    let most = match edit.has(Feature::LARGE_DIR) {
-        true => LEVELS_MAX_LARGE,
-        false => LEVELS_MAX,
+    let most = if edit.has(Feature::LARGE_DIR) {
+        LEVELS_MAX_LARGE
+    } else {
+        LEVELS_MAX
     };
     let mut levels = 0;
     while level.len() > Kind::Root.limit(form.block_size, form.checksum) {

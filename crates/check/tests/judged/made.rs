@@ -209,9 +209,10 @@ fn mke2fs(options: &str, size: &str, source: Option<&Path>, image: &Path) -> Res
     }
     words.extend([image.to_str().unwrap(), size]);
     let output = testkit::try_mke2fs(&words);
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 }
 

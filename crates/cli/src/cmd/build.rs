@@ -152,9 +152,10 @@ impl BuildArgs {
             human_bytes(report.image_bytes),
             human_bytes(made.free_blocks * u64::from(made.block_size)),
             made.free_inodes,
-            match wants_journal && !made.features.has(ondisk::Feature::HAS_JOURNAL) {
-                true => ", too small for a journal",
-                false => "",
+            if wants_journal && !made.features.has(ondisk::Feature::HAS_JOURNAL) {
+                ", too small for a journal"
+            } else {
+                ""
             },
             begun.elapsed().as_secs_f64()
         ));

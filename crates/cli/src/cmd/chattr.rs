@@ -81,9 +81,10 @@ fn parse(text: &str) -> Result<Changed, String> {
         }
         _ => return Err(wrong()),
     };
-    match flags == none && operator != '=' {
-        true => Err(wrong()),
-        false => Ok(Changed { set, cleared }),
+    if flags == none && operator != '=' {
+        Err(wrong())
+    } else {
+        Ok(Changed { set, cleared })
     }
 }
 

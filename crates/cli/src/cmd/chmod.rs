@@ -29,9 +29,10 @@ impl ImageChange for Chmod {
 
     fn apply(&self, _: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         each(fs, &self.places, self.recursive, |path| {
-            let metadata = match self.recursive {
-                true => fs.symlink_metadata(path)?,
-                false => fs.metadata(path)?,
+            let metadata = if self.recursive {
+                fs.symlink_metadata(path)?
+            } else {
+                fs.metadata(path)?
             };
             if metadata.file_type == FileType::Symlink {
                 return Ok(());

@@ -60,9 +60,10 @@ impl ImageChange for Chown {
     fn apply(&self, _: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         let Owner { uid, gid } = self.owner;
         each(fs, &self.places, self.recursive, |path| {
-            match self.recursive || self.no_dereference {
-                true => fs.set_symlink_owner(path, uid, gid),
-                false => fs.set_owner(path, uid, gid),
+            if self.recursive || self.no_dereference {
+                fs.set_symlink_owner(path, uid, gid)
+            } else {
+                fs.set_owner(path, uid, gid)
             }
         })
     }

@@ -44,9 +44,10 @@ pub struct CopyIn {
 impl CopyFlags {
     /// Refuses what needs owners and types of the host that this program can't see.
     pub fn refuse_if_unseen(self, context: &Context) -> Result<(), Failure> {
-        match self.recursive || self.preserve || self.archive {
-            true => preload::refuse_if_static(context, "copy files without -r, -p and -a"),
-            false => Ok(()),
+        if self.recursive || self.preserve || self.archive {
+            preload::refuse_if_static(context, "copy files without -r, -p and -a")
+        } else {
+            Ok(())
         }
     }
 }
@@ -124,9 +125,10 @@ fn copy_all(
             let failure = Failure::new(format!("{} is a directory", from.display()));
             return Err(failure.hint("say -r to copy it with all below it"));
         }
-        let to = match names_contents(source) {
-            true => PathBuf::from(destination),
-            false => target_of(fs, from, destination, sources.len(), from.is_dir())?,
+        let to = if names_contents(source) {
+            PathBuf::from(destination)
+        } else {
+            target_of(fs, from, destination, sources.len(), from.is_dir())?
         };
         let copied = fs.copy_in(from, to, &options).map_err(Failure::new)?;
         fs.keep();

@@ -150,9 +150,10 @@ impl Args {
         };
         Options {
             keep,
-            existing: match self.flags.no_clobber {
-                true => Existing::Keep,
-                false => Existing::Replace,
+            existing: if self.flags.no_clobber {
+                Existing::Keep
+            } else {
+                Existing::Replace
             },
             umask: context.umask(),
             threads: 0,

@@ -89,9 +89,10 @@ impl Command {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<(), Failure> {
-        let name = match self.script.as_os_str() == "-" {
-            true => "standard input".to_owned(),
-            false => self.script.display().to_string(),
+        let name = if self.script.as_os_str() == "-" {
+            "standard input".to_owned()
+        } else {
+            self.script.display().to_string()
         };
         let script = read(&self.script)
             .map_err(|error| Failure::new(format!("reading {name} failed: {error}")))?;
@@ -102,14 +103,15 @@ impl Args {
                 lines.push((place, command));
             }
         }
-        match self.atomic {
-            false => with_image(context, &self.image, &self.at, |fs| {
-                run_all(context, fs, &lines)
-            }),
-            true => with_image_atomically(context, &self.image, &self.at, |fs| {
+        if self.atomic {
+            with_image_atomically(context, &self.image, &self.at, |fs| {
                 let done = run_all(context, fs, &lines);
                 done.map_err(|failure| failure.hint("nothing was changed"))
-            }),
+            })
+        } else {
+            with_image(context, &self.image, &self.at, |fs| {
+                run_all(context, fs, &lines)
+            })
         }
     }
 }
@@ -137,9 +139,10 @@ fn read(script: &Path) -> std::io::Result<Vec<u8>> {
 fn read_all(script: impl Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     script.take(LONGEST + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > LONGEST {
-        true => Err(std::io::Error::other("a script has at most 16 MiB")),
-        false => Ok(bytes),
+    if bytes.len() as u64 > LONGEST {
+        Err(std::io::Error::other("a script has at most 16 MiB"))
+    } else {
+        Ok(bytes)
     }
 }
 

@@ -72,9 +72,10 @@ impl Args {
         };
         let options = Options {
             keep,
-            existing: match self.overwrite {
-                true => Existing::Replace,
-                false => Existing::Refuse,
+            existing: if self.overwrite {
+                Existing::Replace
+            } else {
+                Existing::Refuse
             },
             umask: context.umask(),
             threads: self.threads,
@@ -108,9 +109,10 @@ impl Args {
                 ..options
             };
             let _replaced = replaced(path)?;
-            let summary = match is_directory {
-                true => extract::to_directory(&fs, from, path, &options),
-                false => extract::to_name(&fs, from, path, target.name(), &options),
+            let summary = if is_directory {
+                extract::to_directory(&fs, from, path, &options)
+            } else {
+                extract::to_name(&fs, from, path, target.name(), &options)
             };
             let summary = summary.map_err(|error| not_empty(&error))?;
             stopped(path, &summary)?;
@@ -196,9 +198,10 @@ pub fn stopped(destination: &Path, summary: &Summary) -> Result<(), Failure> {
         return Ok(());
     }
     if !destination.is_dir() {
-        return Err(match destination.exists() {
-            true => Failure::interrupted().hint(format!("{} is whole", destination.display())),
-            false => Failure::interrupted(),
+        return Err(if destination.exists() {
+            Failure::interrupted().hint(format!("{} is whole", destination.display()))
+        } else {
+            Failure::interrupted()
         });
     }
     Err(Failure::interrupted().hint(format!(

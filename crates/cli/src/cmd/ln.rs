@@ -51,9 +51,10 @@ impl ImageChange for Ln {
 
 impl Ln {
     fn make(&self, fs: &Fs, target: &Path, link: &Path) -> Result<(), lanefs::Error> {
-        match self.symbolic {
-            true => fs.symlink(target, link),
-            false => fs.hard_link(target, link),
+        if self.symbolic {
+            fs.symlink(target, link)
+        } else {
+            fs.hard_link(target, link)
         }
     }
 

@@ -169,9 +169,10 @@ pub fn explain(path: &Path, error: MakeError) -> Failure {
 fn describe(path: &Path, summary: &FormatSummary, verbose: bool) -> String {
     let block = u64::from(summary.block_size);
     let bytes = |blocks: u64| human_bytes(blocks * block);
-    let what = match summary.features.has(ondisk::Feature::JOURNAL_DEV) {
-        true => "external journal".to_owned(),
-        false => format!("{} file system", summary.kind()),
+    let what = if summary.features.has(ondisk::Feature::JOURNAL_DEV) {
+        "external journal".to_owned()
+    } else {
+        format!("{} file system", summary.kind())
     };
     let mut text = format!("an {what} in {}\n", path.display());
     let mut line = |name: &str, value: std::fmt::Arguments<'_>| {

@@ -129,9 +129,10 @@ impl Args {
         if settings.checks && !self.serve {
             self.check(context, &settings)?;
         }
-        match self.foreground || self.serve {
-            true => self.mount_and_serve(context, &settings),
-            false => self.start_server(context),
+        if self.foreground || self.serve {
+            self.mount_and_serve(context, &settings)
+        } else {
+            self.start_server(context)
         }
     }
 
@@ -384,9 +385,10 @@ fn leave_clients_memory(context: &Context, settings: &Settings) {
 }
 
 fn note_fsync_only(context: &Context, is_kept: bool, why: &str) {
-    let what = match is_kept {
-        true => "only fsync makes changes durable",
-        false => "sync(1) does not reach this mount, only fsync does",
+    let what = if is_kept {
+        "only fsync makes changes durable"
+    } else {
+        "sync(1) does not reach this mount, only fsync does"
     };
     context.note(format_args!("{what}: {why}"));
 }
@@ -559,9 +561,12 @@ impl Tries {
         }
         let unmounter = self.unmounter.clone();
         // Only if this mount is still there: it may have been detached, and the directory be another's by now.
-        let unmount = move || match unmounter.is_mounted() {
-            true => unmounter.unmount().inspect_err(|_| unmounter.write_back()),
-            false => Ok(()),
+        let unmount = move || {
+            if unmounter.is_mounted() {
+                unmounter.unmount().inspect_err(|_| unmounter.write_back())
+            } else {
+                Ok(())
+            }
         };
         self.under_way = thread::Builder::new().spawn(unmount).ok();
     }

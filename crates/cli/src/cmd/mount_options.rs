@@ -273,9 +273,10 @@ impl Settings {
         let seconds: u32 = number("commit", value)?;
         self.idle_commits = false;
         let interval = Duration::from_secs(seconds.into());
-        self.open.commit_interval = match interval.is_zero() {
-            true => Some(COMMIT_INTERVAL),
-            false => Some(interval),
+        self.open.commit_interval = if interval.is_zero() {
+            Some(COMMIT_INTERVAL)
+        } else {
+            Some(interval)
         };
         Ok(())
     }

@@ -32,9 +32,10 @@ impl ImageChange for Mv {
             Some((destination, sources)) if !sources.is_empty() => (destination, sources),
             _ => return Err(Failure::usage("name the files to move and the destination")),
         };
-        let flag = match self.no_clobber {
-            true => RenameFlag::NoReplace,
-            false => RenameFlag::Replace,
+        let flag = if self.no_clobber {
+            RenameFlag::NoReplace
+        } else {
+            RenameFlag::Replace
         };
         for from in paths(sources) {
             let is_directory = fs.symlink_metadata(from).is_ok_and(|found| found.is_dir());
@@ -78,8 +79,9 @@ fn relation(fs: &Fs, from: &Path, to: &Path) -> Relation {
         let parent = path.parent().unwrap_or(Path::new("/"));
         fs.metadata(parent).ok().map(|found| found.ino)
     };
-    match old.is_dir() || (parent(from) == parent(to) && from.file_name() == to.file_name()) {
-        true => Relation::SameName,
-        false => Relation::SameFile,
+    if old.is_dir() || (parent(from) == parent(to) && from.file_name() == to.file_name()) {
+        Relation::SameName
+    } else {
+        Relation::SameFile
     }
 }

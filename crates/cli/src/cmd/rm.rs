@@ -44,9 +44,10 @@ impl ImageChange for Rm {
             };
             removed.map_err(|error| {
                 let failure = Failure::new(error);
-                match is_directory && !self.recursive && !self.dir {
-                    true => failure.hint("say -r to remove it with all below it"),
-                    false => failure,
+                if is_directory && !self.recursive && !self.dir {
+                    failure.hint("say -r to remove it with all below it")
+                } else {
+                    failure
                 }
             })?;
             fs.keep();

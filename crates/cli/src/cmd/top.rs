@@ -218,15 +218,14 @@ impl Args {
             let after = Sample::of(&self.directory)?;
             let interval = Interval::new(&before, &after);
             let mut output = context.stdout();
-            match self.json {
-                true => json::write(&mut output, "top", self.object(&interval))?,
-                false => {
-                    if context.terminal() && !self.once {
-                        // From the upper left corner of an empty screen.
-                        write!(output, "\x1b[H\x1b[2J")?;
-                    }
-                    self.show(&mut output, &interval)?;
+            if self.json {
+                json::write(&mut output, "top", self.object(&interval))?
+            } else {
+                if context.terminal() && !self.once {
+                    // From the upper left corner of an empty screen.
+                    write!(output, "\x1b[H\x1b[2J")?;
                 }
+                self.show(&mut output, &interval)?;
             }
             output.flush()?;
             if self.once {
@@ -326,9 +325,10 @@ fn journal_lines(interval: &Interval<'_>) -> String {
         .filter(|(_, rate)| *rate > 0.0)
         .map(|(name, rate)| format!("{name} {rate:.1}"))
         .collect();
-    let causes = match causes.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", causes.join(", ")),
+    let causes = if causes.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", causes.join(", "))
     };
     let found = interval.share("buffer.hits", "buffer.misses");
     let found = found.map_or_else(

@@ -67,13 +67,14 @@ impl Args {
             let Counts { directories, files } = counts;
             let directory = word(directories, "directory", "directories");
             writeln!(output)?;
-            match self.directories {
-                true => writeln!(output, "{directories} {directory}")?,
-                false => writeln!(
+            if self.directories {
+                writeln!(output, "{directories} {directory}")?
+            } else {
+                writeln!(
                     output,
                     "{directories} {directory}, {files} {}",
                     word(files, "file", "files")
-                )?,
+                )?
             }
         }
         output.flush()?;
@@ -163,9 +164,10 @@ impl Args {
             write!(output, "[{:>5}]  ", format::human(entry.metadata.size))?;
         }
         let name = format::name(entry.name(), terminal);
-        match context.color() {
-            true => output.write_all(&format::colored(&name, &entry.metadata))?,
-            false => output.write_all(&name)?,
+        if context.color() {
+            output.write_all(&format::colored(&name, &entry.metadata))?
+        } else {
+            output.write_all(&name)?
         }
         if entry.metadata.file_type == FileType::Symlink
             && let Ok(target) = fs.inodes().read_link(entry.ino)

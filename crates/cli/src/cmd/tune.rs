@@ -119,15 +119,17 @@ impl Args {
             counted.retain(|(name, _)| is_asked(name));
         } else if !self.json {
             // One screen of either.
-            match self.counters {
-                true => all.clear(),
-                false => counted.clear(),
+            if self.counters {
+                all.clear()
+            } else {
+                counted.clear()
             }
         }
         let mut output = context.stdout();
-        match self.json {
-            true => json::write(&mut output, kind, self.object(&all, &counted))?,
-            false => write_text(&mut output, &all, &counted, !asked.is_empty())?,
+        if self.json {
+            json::write(&mut output, kind, self.object(&all, &counted))?
+        } else {
+            write_text(&mut output, &all, &counted, !asked.is_empty())?
         }
         Ok(output.flush()?)
     }
@@ -243,9 +245,10 @@ fn write_text(
         values,
     } in all
     {
-        match values.is_empty() {
-            true => writeln!(output, "{name:<width$}  {value}")?,
-            false => writeln!(output, "{name:<width$}  {value:<wide$}  ({values})")?,
+        if values.is_empty() {
+            writeln!(output, "{name:<width$}  {value}")?
+        } else {
+            writeln!(output, "{name:<width$}  {value:<wide$}  ({values})")?
         }
     }
     for (name, count) in counted {

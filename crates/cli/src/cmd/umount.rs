@@ -57,14 +57,16 @@ impl Args {
             return Err(failure.status(UNMOUNT_FAILED));
         };
         // Asked before the unmount, which ends the server. Nothing is reported after a lazy unmount.
-        let state = match self.lazy {
-            true => None,
-            false => answered_state(&directory)?,
+        let state = if self.lazy {
+            None
+        } else {
+            answered_state(&directory)?
         };
         let unmounter = Unmounter::new(&directory);
-        let unmounted = match self.lazy {
-            true => unmounter.detach(),
-            false => unmounter.unmount(),
+        let unmounted = if self.lazy {
+            unmounter.detach()
+        } else {
+            unmounter.unmount()
         };
         unmounted.map_err(|error| {
             let failure = Failure::new(&error).status(UNMOUNT_FAILED);
@@ -89,16 +91,14 @@ impl Args {
             let failure = Failure::new(message).at(image.display());
             return Err(failure.status(UNMOUNT_FAILED).hint(WHAT_IS_LOST));
         }
-        match is_clean(&image) {
-            true => Ok(()),
-            false => {
-                let failure =
-                    Failure::new("not everything could be written home").at(image.display());
-                let failure = failure.status(UNMOUNT_FAILED);
-                Err(failure.hint(
+        if is_clean(&image) {
+            Ok(())
+        } else {
+            let failure = Failure::new("not everything could be written home").at(image.display());
+            let failure = failure.status(UNMOUNT_FAILED);
+            Err(failure.hint(
                     "synced changes are in its journal, and replayed when it is opened; without a journal, run e2fsck",
                 ))
-            }
         }
     }
 }

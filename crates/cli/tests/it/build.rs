@@ -103,12 +103,13 @@ fn dense_inodes_are_had_from_a_pipe_and_from_a_file() {
                 is_had,
                 "{letters}, {is_piped}: {said}"
             );
-            match is_had {
-                true => e2fsck(&image),
-                false => assert!(
+            if is_had {
+                e2fsck(&image)
+            } else {
+                assert!(
                     said.contains("error: -i: "),
                     "{letters}, {is_piped}: {said}"
-                ),
+                )
             }
             let _ = fs::remove_file(&image);
         }

@@ -63,9 +63,10 @@ fn a_job_under_another_name_names_a_command_that_exists() {
         assert_eq!(tips.len(), 1, "{word}");
         let named = tips[0].split("`lanefs ").nth(1).unwrap();
         let command = named.split([' ', '`']).next().unwrap();
-        match command.starts_with("--") || command == "COMMAND" {
-            true => drop(ok([command])),
-            false => drop(ok([command, "--help"])),
+        if command.starts_with("--") || command == "COMMAND" {
+            drop(ok([command]))
+        } else {
+            drop(ok([command, "--help"]))
         }
     }
 }

@@ -161,15 +161,16 @@ fn signals_end_a_server_whose_disk_takes_no_requests_any_more() {
         assert_eq!(fs::read(served.path().join("f")).unwrap(), b"a");
         disk.set(DiskState::Stopped);
         // umount(2) itself waits for the page of a mapping.
-        let mut worker = match is_dirty {
-            true => Command::new("python3")
+        let mut worker = if is_dirty {
+            Command::new("python3")
                 .args(["-c", DIRTY])
                 .arg(served.path().join("f"))
-                .spawn(),
-            false => Command::new("sh")
+                .spawn()
+        } else {
+            Command::new("sh")
                 .args(["-c", "echo b >g; sync g"])
                 .current_dir(served.path())
-                .spawn(),
+                .spawn()
         }
         .unwrap();
         std::thread::sleep(Duration::from_millis(300));

@@ -116,9 +116,10 @@ fn a_request_that_fails_leaves_no_old_pages_and_attributes() {
             try_all(&at("full"), WITHOUT_SPACE);
             for name in ["far", "full", "large"] {
                 let path = served.path().join(name);
-                match path.is_dir() {
-                    true => fs::remove_dir_all(path).unwrap(),
-                    false => fs::remove_file(path).unwrap(),
+                if path.is_dir() {
+                    fs::remove_dir_all(path).unwrap()
+                } else {
+                    fs::remove_file(path).unwrap()
                 }
             }
             served.unmount();

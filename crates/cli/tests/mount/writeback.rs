@@ -28,9 +28,10 @@ const APPEND_ONLY: u32 = 0x20;
 /// Mounts with `writeback_cache` and more options; `None` without io_uring.
 fn start(image: &Path, options: &str) -> Option<Served> {
     let all = format!("writeback_cache,{options}");
-    match options.contains("io_uring") {
-        true => rings::start(image, &all),
-        false => Some(Served::start(image, &all)),
+    if options.contains("io_uring") {
+        rings::start(image, &all)
+    } else {
+        Some(Served::start(image, &all))
     }
 }
 
@@ -146,9 +147,10 @@ impl Model<'_> {
                 hole.iter().all(|byte| *byte == 0),
                 "{what}: data in a hole at {at}"
             );
-            at = match data < len {
-                true => rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(data)).unwrap(),
-                false => len,
+            at = if data < len {
+                rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(data)).unwrap()
+            } else {
+                len
             };
         }
         file.seek(SeekFrom::Start(0)).unwrap();

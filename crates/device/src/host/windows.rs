@@ -26,12 +26,11 @@ pub fn name(bytes: &[u8]) -> Cow<'_, OsStr> {
 #[must_use]
 pub fn path_bytes(path: &Path) -> Cow<'_, [u8]> {
     let bytes = path.as_os_str().as_encoded_bytes();
-    match bytes.contains(&b'\\') {
-        false => Cow::Borrowed(bytes),
-        true => {
-            let slash = |byte: &u8| if *byte == b'\\' { b'/' } else { *byte };
-            Cow::Owned(bytes.iter().map(slash).collect())
-        }
+    if bytes.contains(&b'\\') {
+        let slash = |byte: &u8| if *byte == b'\\' { b'/' } else { *byte };
+        Cow::Owned(bytes.iter().map(slash).collect())
+    } else {
+        Cow::Borrowed(bytes)
     }
 }
 
@@ -94,10 +93,7 @@ pub fn user() -> (u32, u32) {
 pub(super) fn attributes(metadata: &Metadata) -> HostAttributes {
     let mtime = moment(metadata.modified());
     HostAttributes {
-        mode: match metadata.is_dir() {
-            true => 0o755,
-            false => 0o644,
-        },
+        mode: if metadata.is_dir() { 0o755 } else { 0o644 },
         uid: 0,
         gid: 0,
         nlink: 1,

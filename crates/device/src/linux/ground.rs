@@ -92,9 +92,10 @@ impl Layer {
             flags |= OFlags::EXCL;
         }
         // Some file systems give an exclusive lock only to a file that is open for writing.
-        let ways: &[OFlags] = match read_only {
-            true => &[OFlags::RDONLY],
-            false => &[OFlags::RDWR, OFlags::RDONLY],
+        let ways: &[OFlags] = if read_only {
+            &[OFlags::RDONLY]
+        } else {
+            &[OFlags::RDWR, OFlags::RDONLY]
         };
         for way in ways {
             let open = || rustix::fs::open(&self.path, flags | *way, Mode::empty());

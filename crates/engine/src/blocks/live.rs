@@ -240,9 +240,10 @@ impl Live {
         let mut may_go = |block: &LiveBlock| block.contents.stamp() <= committed;
         let swept = self.table.sweep(&mut hand, too_many, &mut may_go);
         // A sweep that could not look at all blocks does not know how few can be dropped.
-        let left = match swept.is_blocked {
-            true => 0,
-            false => self.table.len() as usize,
+        let left = if swept.is_blocked {
+            0
+        } else {
+            self.table.len() as usize
         };
         self.trim_at.set(self.most.max(left / 4 * 5));
     }

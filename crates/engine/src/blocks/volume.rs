@@ -266,9 +266,10 @@ impl OpenVolume {
         let is_reserved = ino < self.geometry.first_ino() && ino != Ino::ROOT;
         let orphans = self.superblock.orphan_file_ino();
         let is_orphan_file = self.has(Feature::ORPHAN_FILE) && orphans == Some(ino);
-        match is_reserved || is_orphan_file {
-            true => Err(Corrupt::at(Site::InodeReserved).ino(ino).into()),
-            false => Ok(()),
+        if is_reserved || is_orphan_file {
+            Err(Corrupt::at(Site::InodeReserved).ino(ino).into())
+        } else {
+            Ok(())
         }
     }
 
@@ -398,8 +399,9 @@ fn live_block(writing: &Writing, block: FsBlock, tag: Tag) -> Result<Option<Arc<
 
 /// An error if a live block is used as something else, or by another inode.
 fn check_use(block: FsBlock, live: Tag, wanted: Tag) -> Result<(), Error> {
-    match live == wanted {
-        true => Ok(()),
-        false => Err(Corrupt::at(Site::BlockInOtherUse).block(block).into()),
+    if live == wanted {
+        Ok(())
+    } else {
+        Err(Corrupt::at(Site::BlockInOtherUse).block(block).into())
     }
 }

@@ -82,9 +82,10 @@ pub(crate) fn allocate(
 
 /// As in Linux, the times say that a file was modified also where it was as wanted before.
 fn stamp(file: Changing<'_>, has_changed: bool) -> Result<(), Error> {
-    match has_changed {
-        true => Ok(()),
-        false => file.apply_inode(|_| {}),
+    if has_changed {
+        Ok(())
+    } else {
+        file.apply_inode(|_| {})
     }
 }
 
@@ -159,9 +160,10 @@ fn punch(file: Changing<'_>, range: &Range<u64>) -> Result<(), Error> {
     }
     zero_edges(file, &range)?;
     let blocks = whole_blocks(file, &range);
-    match blocks.is_empty() {
-        true => file.apply_inode(|_| {}),
-        false => punch_blocks(file, blocks),
+    if blocks.is_empty() {
+        file.apply_inode(|_| {})
+    } else {
+        punch_blocks(file, blocks)
     }
 }
 
@@ -190,9 +192,10 @@ fn zero(file: Changing<'_>, range: &Range<u64>, grows: bool) -> Result<(), Error
 fn in_blocks(file: Changing<'_>, range: &Range<u64>) -> Result<Range<u64>, Error> {
     let size = file.volume().geometry().block_size();
     let is_whole = |bytes: u64| bytes.is_multiple_of(size.bytes_u64());
-    match is_whole(range.start) && is_whole(range.end) {
-        true => Ok(range.start >> size.bits()..range.end >> size.bits()),
-        false => Err(Error::InvalidArgument),
+    if is_whole(range.start) && is_whole(range.end) {
+        Ok(range.start >> size.bits()..range.end >> size.bits())
+    } else {
+        Err(Error::InvalidArgument)
     }
 }
 

@@ -40,19 +40,19 @@ pub(super) fn take_runs<'a>(
     hole: &Mapping,
 ) -> Result<Vec<TakenBlocks<'a>>, Error> {
     let geometry = file.volume().geometry();
-    let most = match inode.flags().contains(Flags::EXTENTS) {
-        true => u64::from(geometry.blocks_per_group()),
+    let most = if inode.flags().contains(Flags::EXTENTS) {
+        u64::from(geometry.blocks_per_group())
+    } else {
         // Three blocks' worth of pointers: blocks of them are taken as well.
-        false => 3 * geometry.block_size().bytes_u64() / 4,
+        3 * geometry.block_size().bytes_u64() / 4
     };
     let end = hole.logical + hole.len.min(most);
-    let supply: &dyn Supply = match file.mounted.preallocations().is_on() {
-        true => &kept::Kept,
-        false => {
-            // From when there was more.
-            file.mounted.give_back_kept(file.locked.inode());
-            &plain::Plain
-        }
+    let supply: &dyn Supply = if file.mounted.preallocations().is_on() {
+        &kept::Kept
+    } else {
+        // From when there was more.
+        file.mounted.give_back_kept(file.locked.inode());
+        &plain::Plain
     };
     let before = match hole.logical.checked_sub(1) {
         Some(before) => run_at(file.volume(), inode, before, hole.logical)?.physical,
@@ -116,9 +116,10 @@ impl<'a> Place<'a, '_> {
             let own = self.first_goal(0).1;
             let first = goals.first(geometry, ino, own, self.end - self.at);
             // Others' files have taken blocks there, which may lie where pointers do not reach.
-            match self.is_tree() || first.0 >> 32 == 0 {
-                true => first,
-                false => own,
+            if self.is_tree() || first.0 >> 32 == 0 {
+                first
+            } else {
+                own
             }
         })
     }

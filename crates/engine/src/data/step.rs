@@ -170,11 +170,12 @@ impl<'a> Changing<'a> {
 /// transaction or never was: unless the file is part of that.
 pub(super) fn may_write_in_place(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
     let journal = &mounted.writing().journal;
-    match journal.is_held() && !mounted.get(ino)?.life.is_born_in(journal.current_epoch()) {
-        true => Err(Error::NotSupported(
+    if journal.is_held() && !mounted.get(ino)?.life.is_born_in(journal.current_epoch()) {
+        Err(Error::NotSupported(
             "changing a part of a file's block in what is all or nothing",
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
@@ -234,9 +235,10 @@ pub(super) fn check_regular(inode: &LoadedInode) -> Result<(), Error> {
 /// counted. Like Linux, which takes as many blocks of pointers off as a map of all that can be counted would have.
 fn most_mapped(counted: u64, size: BlockSize) -> u64 {
     let named = indirect::max_blocks(size).min((1 << 32) - 1);
-    match named + indirect::pointer_blocks(named, size) <= counted {
-        true => named,
-        false => counted - indirect::pointer_blocks(counted.min(named), size),
+    if named + indirect::pointer_blocks(named, size) <= counted {
+        named
+    } else {
+        counted - indirect::pointer_blocks(counted.min(named), size)
     }
 }
 
@@ -244,18 +246,21 @@ fn most_mapped(counted: u64, size: BlockSize) -> u64 {
 pub(super) fn max_bytes(volume: &OpenVolume, inode: &LoadedInode) -> u64 {
     let size = volume.geometry().block_size();
     // Without `huge_file` an inode counts its blocks in units of 512 bytes, in 32 bits.
-    let counted = match volume.has(Feature::HUGE_FILE) {
-        true => (1 << 32) - 1,
-        false => ((1 << 32) - 1) >> (size.bits() - 9),
+    let counted = if volume.has(Feature::HUGE_FILE) {
+        (1 << 32) - 1
+    } else {
+        ((1 << 32) - 1) >> (size.bits() - 9)
     };
-    let blocks = match inode.flags().contains(Flags::EXTENTS) {
-        true => counted,
-        false => most_mapped(counted, size),
+    let blocks = if inode.flags().contains(Flags::EXTENTS) {
+        counted
+    } else {
+        most_mapped(counted, size)
     };
     let named = blocks << size.bits();
     // In revision 0 there are no features, and none can be turned on.
-    match volume.has(Feature::LARGE_FILE) || volume.superblock().revision() > 0 {
-        true => named,
-        false => named.min((1 << 31) - 1),
+    if volume.has(Feature::LARGE_FILE) || volume.superblock().revision() > 0 {
+        named
+    } else {
+        named.min((1 << 31) - 1)
     }
 }

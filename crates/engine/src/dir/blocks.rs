@@ -106,9 +106,10 @@ pub(super) fn next_used(
     for entry in dirent::entries_from(bytes, form, *at) {
         let shown = entry.and_then(|entry| {
             *at = entry.offset + entry.len;
-            match entry.is_used() {
-                true => show(directory, &entry, base).map(Some),
-                false => Ok(None),
+            if entry.is_used() {
+                show(directory, &entry, base).map(Some)
+            } else {
+                Ok(None)
             }
         });
         match shown {

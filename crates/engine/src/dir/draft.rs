@@ -314,9 +314,10 @@ impl<'a> DirDraft<'a> {
     pub(super) fn append(&mut self) -> Result<LBlock, Error> {
         let directory = &mut self.directory;
         let bits = directory.form.block_size.bits();
-        let most = match directory.volume.has(Feature::LARGE_DIR) {
-            true => limits::DIRECTORY_BLOCKS,
-            false => limits::DIRECTORY_BLOCKS.min(u64::from(u32::MAX) >> bits),
+        let most = if directory.volume.has(Feature::LARGE_DIR) {
+            limits::DIRECTORY_BLOCKS
+        } else {
+            limits::DIRECTORY_BLOCKS.min(u64::from(u32::MAX) >> bits)
         };
         if directory.blocks >= most {
             return Err(Error::DirectoryFull);

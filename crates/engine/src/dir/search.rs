@@ -353,9 +353,10 @@ impl Directory<'_> {
                 .map_err(|corrupt| self.corrupt(corrupt.block(open.physical)))?;
             if let Some((ino, offset)) = found {
                 let block = open.number;
-                return Ok(match self.is_indexed() {
-                    true => Looked::only(Some(ino)),
-                    false => Looked::at(Some(FoundRecord { ino, block, offset })),
+                return Ok(if self.is_indexed() {
+                    Looked::only(Some(ino))
+                } else {
+                    Looked::at(Some(FoundRecord { ino, block, offset }))
                 });
             }
         }
@@ -412,9 +413,10 @@ impl Directory<'_> {
         &self,
         block: &'b [u8],
     ) -> Result<(htree::Root, IndexBlock<'b>), Corrupt> {
-        let levels_max = match self.volume.has(Feature::LARGE_DIR) {
-            true => htree::LEVELS_MAX_LARGE,
-            false => htree::LEVELS_MAX,
+        let levels_max = if self.volume.has(Feature::LARGE_DIR) {
+            htree::LEVELS_MAX_LARGE
+        } else {
+            htree::LEVELS_MAX
         };
         htree::root(block, self.form, levels_max, self.form.hashes)
     }

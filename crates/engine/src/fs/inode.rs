@@ -121,9 +121,10 @@ impl Metadata {
         let size = inode.size(volume.has(Feature::LARGE_DIR));
         let is_inline = inode.flags().contains(Flags::INLINE_DATA);
         // Linux counts a file's inline contents (not a directory's) as if they took space of their own.
-        let inside = match is_inline && file_type == FileType::Regular {
-            true => size.div_ceil(512),
-            false => 0,
+        let inside = if is_inline && file_type == FileType::Regular {
+            size.div_ceil(512)
+        } else {
+            0
         };
         let sectors = inode.sectors(geometry.has(Feature::HUGE_FILE), geometry.block_size());
         Metadata {
@@ -145,9 +146,10 @@ impl Metadata {
                 FileType::CharDevice | FileType::BlockDevice => inode.device_number(),
                 _ => (0, 0),
             },
-            project: match volume.has(Feature::PROJECT) {
-                true => inode.project(),
-                false => 0,
+            project: if volume.has(Feature::PROJECT) {
+                inode.project()
+            } else {
+                0
             },
             version: inode.version(),
         }
@@ -274,9 +276,10 @@ impl InodeRef<'_> {
     /// # Errors
     /// When a list or a value is broken, there are too many, or the device fails.
     pub fn xattrs(&self) -> Result<Vec<Xattr>, Error> {
-        match self.mounted.volume().is_writable() {
-            true => xattr::read_now(self.mounted, self.inode.ino()),
-            false => xattr::read_all(self.mounted, &self.inode),
+        if self.mounted.volume().is_writable() {
+            xattr::read_now(self.mounted, self.inode.ino())
+        } else {
+            xattr::read_all(self.mounted, &self.inode)
         }
     }
 

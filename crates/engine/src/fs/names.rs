@@ -311,15 +311,14 @@ impl InodeFs {
             return Ok(());
         }
         self.mounted.give_back_kept(&live);
-        match live.is_released_for_good() {
-            true => {
-                // Here nothing is held yet: a thread that waited for a thaw with locks could block others,
-                // including the thread that freezes.
-                let mounted = self.live()?;
-                let _change = enter(mounted)?;
-                self.noting(reap::delete_or_doom(mounted, ino))
-            }
-            false => Ok(()),
+        if live.is_released_for_good() {
+            // Here nothing is held yet: a thread that waited for a thaw with locks could block others,
+            // including the thread that freezes.
+            let mounted = self.live()?;
+            let _change = enter(mounted)?;
+            self.noting(reap::delete_or_doom(mounted, ino))
+        } else {
+            Ok(())
         }
     }
 

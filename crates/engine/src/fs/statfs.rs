@@ -94,12 +94,11 @@ impl InodeFs {
     /// most 4096 of them.
     fn held_back(&self) -> u64 {
         let geometry = self.geometry();
-        match geometry.has(Feature::EXTENT) {
-            true => {
-                ((geometry.blocks_count() >> geometry.cluster_ratio_bits()) / 50).min(4096)
-                    << geometry.cluster_ratio_bits()
-            }
-            false => 0,
+        if geometry.has(Feature::EXTENT) {
+            ((geometry.blocks_count() >> geometry.cluster_ratio_bits()) / 50).min(4096)
+                << geometry.cluster_ratio_bits()
+        } else {
+            0
         }
     }
 
@@ -115,11 +114,12 @@ impl InodeFs {
             tables + geometry.group_start(group).blocks()
         };
         let groups: u64 = geometry.all_groups().map(of_group).sum();
-        let journal = match geometry.has(Feature::HAS_JOURNAL) {
-            true => self.mounted.load(Ino::JOURNAL).map_or(0, |journal| {
+        let journal = if geometry.has(Feature::HAS_JOURNAL) {
+            self.mounted.load(Ino::JOURNAL).map_or(0, |journal| {
                 journal.bytes(self.mounted.volume()) >> geometry.block_size().bits()
-            }),
-            false => 0,
+            })
+        } else {
+            0
         };
         let all = geometry.first_data_block().0 + groups + journal;
         all.min(geometry.blocks_count())

@@ -81,9 +81,10 @@ fn trim_group(
     let mut run_end = 0;
     while range.start < range.end {
         let is_rest = range.start < run_end;
-        let (part, least) = match is_rest {
-            true => (range.start..run_end, 1),
-            false => (range.clone(), least),
+        let (part, least) = if is_rest {
+            (range.start..run_end, 1)
+        } else {
+            (range.clone(), least)
         };
         let _change = enter(live)?;
         match take_run(live.volume(), live.groups(), group, part, least)? {

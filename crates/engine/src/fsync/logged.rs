@@ -115,9 +115,10 @@ pub(super) fn log(
         journal.checkpoint()?;
     }
     for _ in 0..TRIES {
-        let tried = match is_directory {
-            true => try_names(mounted, fast, changes, inode, changed)?,
-            false => try_log(mounted, fast, changes, inode, Vec::new(), changed)?,
+        let tried = if is_directory {
+            try_names(mounted, fast, changes, inode, changed)?
+        } else {
+            try_log(mounted, fast, changes, inode, Vec::new(), changed)?
         };
         match tried {
             Tried::Logged(log, batch) => return sync(&log, batch),
@@ -209,9 +210,10 @@ fn try_log(
     names: Vec<NamePlace>,
     changed: Epoch,
 ) -> Result<Tried, Error> {
-    let (file, directory) = match names.is_empty() {
-        true => (Some(of.ino()), None),
-        false => (None, Some(of.ino())),
+    let (file, directory) = if names.is_empty() {
+        (Some(of.ino()), None)
+    } else {
+        (None, Some(of.ino()))
     };
     let Some(members) = log::close(changes, file, names) else {
         return Ok(Tried::Unloggable);
@@ -238,9 +240,10 @@ fn try_log(
     let handle = mounted.begin(mounted.reserve(0, 0)?)?;
     let block_bytes = mounted.volume().geometry().block_size().bytes();
     let is_next = handle.epoch() == changed || canary::makes(Canary::NextEpochInLog);
-    let log = match is_next {
-        true => fast.log(&handle, journal, block_bytes),
-        false => None,
+    let log = if is_next {
+        fast.log(&handle, journal, block_bytes)
+    } else {
+        None
     };
     let Some(log) = log else {
         return Ok(Tried::NotNext);
@@ -336,9 +339,10 @@ impl Gathered<'_> {
         let mut fields: Box<[u8]> = fields.into();
         // A time of access that waits for a change is in the snapshot, not in its bytes.
         loaded.write_to(&mut fields);
-        let ranges = match canary::makes(Canary::RangesLeftOut) {
-            true => Vec::new(),
-            false => self.mapped(&loaded, &ranges)?,
+        let ranges = if canary::makes(Canary::RangesLeftOut) {
+            Vec::new()
+        } else {
+            self.mapped(&loaded, &ranges)?
         };
         self.cost = self.cost.and(self.replayed(&loaded, &ranges));
         self.closure.inodes.push(InodeState {

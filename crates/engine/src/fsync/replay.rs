@@ -199,9 +199,10 @@ impl<'a> Replay<'a> {
         }
         let now = self.mounted.load(ino)?;
         let is_deleted = now.links_count() == 0 && !self.orphans.contains(&ino);
-        match now.mode() == 0 || is_deleted {
-            true => Err(Corrupt::at(Site::FastCommitDeleted).ino(ino).into()),
-            false => Ok(true),
+        if now.mode() == 0 || is_deleted {
+            Err(Corrupt::at(Site::FastCommitDeleted).ino(ino).into())
+        } else {
+            Ok(true)
         }
     }
 

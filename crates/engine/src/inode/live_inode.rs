@@ -191,9 +191,10 @@ impl LiveInode {
             if slot.iter().all(|byte| *byte == 0) {
                 return WasInPlace::Unseen;
             }
-            match inode::is_replaced_by_record(slot, extra_size.into()) {
-                true => WasInPlace::Nothing,
-                false => WasInPlace::Lasting,
+            if inode::is_replaced_by_record(slot, extra_size.into()) {
+                WasInPlace::Nothing
+            } else {
+                WasInPlace::Lasting
             }
         })
     }

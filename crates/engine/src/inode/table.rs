@@ -267,9 +267,10 @@ impl InodesInMemory {
         let len = self.table.len();
         self.next_trim.commit_helps.set(refused > self.most / 8);
         // A sweep that could not look at all inodes does not know how few can leave.
-        let trim_at = match len > self.most && !is_part {
-            true => len / 4 * 5,
-            false => self.most,
+        let trim_at = if len > self.most && !is_part {
+            len / 4 * 5
+        } else {
+            self.most
         };
         self.next_trim.at.set_if_new(trim_at);
         is_part && len > self.most / 4 * 5

@@ -137,9 +137,10 @@ impl Budget {
 
     /// Whether another leaf may be worked on: it and the nodes above it may all change or go.
     pub(super) fn has_room(&self) -> bool {
-        let changed = match self.puts_back {
-            true => self.nodes,
-            false => self.nodes + self.above.len() + PATH_NODES,
+        let changed = if self.puts_back {
+            self.nodes
+        } else {
+            self.nodes + self.above.len() + PATH_NODES
         };
         changed < self.most_nodes
             && self.revokes + 8 < STEP_REVOKES
@@ -233,9 +234,10 @@ impl<'a> ExtentDraft<'a> {
             reach: Reach::of_map(is_tree),
             purpose: BlockPurpose::Growing,
         };
-        let form = match is_tree {
-            true => Form::Tree(TreeDraft::new(ground, loaded.block_area())?),
-            false => Form::Map(MapDraft::new(ground, |index| loaded.block_word(index))),
+        let form = if is_tree {
+            Form::Tree(TreeDraft::new(ground, loaded.block_area())?)
+        } else {
+            Form::Map(MapDraft::new(ground, |index| loaded.block_word(index)))
         };
         Ok(ExtentDraft {
             ground,
@@ -427,9 +429,10 @@ impl<'a> ExtentDraft<'a> {
             Form::Tree(tree) => tree.finish()?,
             Form::Map(map) => map.finish(),
         };
-        let seal = match self.kind == Kind::Extents && volume.geometry().has_metadata_csum() {
-            true => Seal::Extents(self.ground.seed),
-            false => Seal::None,
+        let seal = if self.kind == Kind::Extents && volume.geometry().has_metadata_csum() {
+            Seal::Extents(self.ground.seed)
+        } else {
+            Seal::None
         };
         let mut change = MapChange {
             mounted: self.ground.mounted,

@@ -44,14 +44,13 @@ impl MapWalk {
     pub(super) fn new(volume: &OpenVolume, inode: &LoadedInode) -> Result<MapWalk, Error> {
         let ino = inode.ino();
         let geometry = volume.geometry();
-        let (kind, pointers) = match inode.flags().contains(Flags::EXTENTS) {
-            true => (MapKind::Extents, None),
-            false => {
-                let left = geometry.blocks_count();
-                let last = [FsBlock(0); 3];
-                let budget = PointerBudget { left, last };
-                (MapKind::Pointers, Some(Box::new(budget)))
-            }
+        let (kind, pointers) = if inode.flags().contains(Flags::EXTENTS) {
+            (MapKind::Extents, None)
+        } else {
+            let left = geometry.blocks_count();
+            let last = [FsBlock(0); 3];
+            let budget = PointerBudget { left, last };
+            (MapKind::Pointers, Some(Box::new(budget)))
         };
         let (area, size) = (inode.block_area(), geometry.block_size());
         let reader = MapReader::new(area, kind, size, volume.blocks());

@@ -37,9 +37,10 @@ pub(crate) fn abandon(mounted: &LiveFs) -> Result<(), Error> {
 /// `Aborted` when it does not fit one transaction: nothing was changed then.
 pub(crate) fn unmount_held(mounted: &LiveFs) -> Result<(), Error> {
     reap::drain(mounted);
-    let committed = match mounted.orphans().is_empty() {
-        true => mounted.writing().journal.commit_held(mounted),
-        false => Err(JournalError::Held),
+    let committed = if mounted.orphans().is_empty() {
+        mounted.writing().journal.commit_held(mounted)
+    } else {
+        Err(JournalError::Held)
     };
     match committed {
         Ok(()) => unmount(mounted),

@@ -49,9 +49,10 @@ pub(crate) fn mount(
 ) -> Result<(OpenVolume, FoundAtOpen), Error> {
     let found = superblock::read(&device, options)?;
     let mut superblock = found.superblock;
-    let device = match found.is_rebuilt {
-        true => superblock::laid_over(device, &superblock)?,
-        false => device,
+    let device = if found.is_rebuilt {
+        superblock::laid_over(device, &superblock)?
+    } else {
+        device
     };
     let (mut device, mut cut) = whole(device, &superblock)?;
     let mut report = None;

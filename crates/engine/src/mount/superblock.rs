@@ -99,9 +99,10 @@ pub(super) fn laid_over(
 /// # Errors
 /// `Io`.
 pub(super) fn put_back(device: &dyn BlockDevice, whole: &mut Whole) -> Result<(), Error> {
-    match whole.is_rebuilt {
-        true => write_superblock(device, &mut whole.superblock),
-        false => Ok(()),
+    if whole.is_rebuilt {
+        write_superblock(device, &mut whole.superblock)
+    } else {
+        Ok(())
     }
 }
 
@@ -222,17 +223,19 @@ fn told_by_journal(
 ) -> Superblock {
     let mut asked = mended;
     set_needs_recovery(&mut asked, true);
-    match needs_replay(&asked) {
-        true => proven(device, asked, options).unwrap_or(mended),
-        false => mended,
+    if needs_replay(&asked) {
+        proven(device, asked, options).unwrap_or(mended)
+    } else {
+        mended
     }
 }
 
 fn set_needs_recovery(superblock: &mut Superblock, needs: bool) {
     let features = superblock.features();
-    superblock.set_features(match needs {
-        true => features.with(Feature::NEEDS_RECOVERY),
-        false => features.without(Feature::NEEDS_RECOVERY),
+    superblock.set_features(if needs {
+        features.with(Feature::NEEDS_RECOVERY)
+    } else {
+        features.without(Feature::NEEDS_RECOVERY)
     });
     superblock.seal();
 }

@@ -480,12 +480,13 @@ fn extra_size(mounted: &LiveFs) -> u16 {
     let geometry = mounted.volume().geometry();
     let superblock = mounted.volume().superblock();
     let room = geometry.inode_size().saturating_sub(inode::BASE_SIZE);
-    let wanted = match geometry.has(Feature::EXTRA_ISIZE) {
-        true => superblock
+    let wanted = if geometry.has(Feature::EXTRA_ISIZE) {
+        superblock
             .want_extra_isize()
             .max(superblock.min_extra_isize())
-            .max(EXTRA_SIZE),
-        false => EXTRA_SIZE,
+            .max(EXTRA_SIZE)
+    } else {
+        EXTRA_SIZE
     };
     match usize::from(wanted) <= room && wanted.is_multiple_of(4) {
         true => wanted,
@@ -502,9 +503,10 @@ fn generation(mounted: &LiveFs, own: &LiveInode, now: Timestamp) -> Result<Gener
     let seed = crc32c(seed, &epoch.to_le_bytes());
     let seed = crc32c(seed, &now.seconds.to_le_bytes());
     let mixed = crc32c(seed, &now.nanoseconds.to_le_bytes());
-    Ok(Generation(match mixed == before.0 {
-        true => mixed.wrapping_add(1),
-        false => mixed,
+    Ok(Generation(if mixed == before.0 {
+        mixed.wrapping_add(1)
+    } else {
+        mixed
     }))
 }
 
@@ -544,9 +546,10 @@ pub(crate) fn first_block<'a>(
         }
         _ => {
             let seed = inode::checksum_seed(geometry.csum_seed(), ino, record.generation());
-            let seal = match geometry.has_metadata_csum() {
-                true => Seal::Entries(seed),
-                false => Seal::None,
+            let seal = if geometry.has_metadata_csum() {
+                Seal::Entries(seed)
+            } else {
+                Seal::None
             };
             let pin = volume.pin_new(at, Kind::Directory, ino, seal)?;
             let mut contents = pin.bytes();

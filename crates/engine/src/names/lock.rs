@@ -59,17 +59,19 @@ pub(crate) fn verify_new_name(name: &[u8]) -> Result<(), Error> {
 
 /// Whether names may be added to a directory, as far as its flags say.
 pub(super) fn may_add(directory: &LoadedInode) -> Result<(), Error> {
-    match directory.flags().contains(Flags::IMMUTABLE) {
-        true => Err(Error::NotPermitted),
-        false => Ok(()),
+    if directory.flags().contains(Flags::IMMUTABLE) {
+        Err(Error::NotPermitted)
+    } else {
+        Ok(())
     }
 }
 
 /// Whether a name of `victim` may be taken away, as far as flags say.
 pub(super) fn may_remove(directory: &LoadedInode, victim: &LoadedInode) -> Result<(), Error> {
-    match is_fixed(directory) || is_fixed(victim) {
-        true => Err(Error::NotPermitted),
-        false => Ok(()),
+    if is_fixed(directory) || is_fixed(victim) {
+        Err(Error::NotPermitted)
+    } else {
+        Ok(())
     }
 }
 
@@ -83,17 +85,19 @@ pub(super) fn is_fixed(inode: &LoadedInode) -> bool {
 pub(super) fn may_add_subdirectory(mounted: &MountedFs, parent: &LoadedInode) -> Result<(), Error> {
     let uncounted =
         mounted.volume().has(Feature::DIR_NLINK) && parent.flags().contains(Flags::INDEX);
-    match parent.links_count() >= LINKS_MAX && !uncounted {
-        true => Err(Error::LinkLimit),
-        false => Ok(()),
+    if parent.links_count() >= LINKS_MAX && !uncounted {
+        Err(Error::LinkLimit)
+    } else {
+        Ok(())
     }
 }
 
 /// Whether an inode may get one more name.
 pub(super) fn may_add_link(inode: &LoadedInode) -> Result<(), Error> {
-    match inode.links_count() >= LINKS_MAX {
-        true => Err(Error::LinkLimit),
-        false => Ok(()),
+    if inode.links_count() >= LINKS_MAX {
+        Err(Error::LinkLimit)
+    } else {
+        Ok(())
     }
 }
 

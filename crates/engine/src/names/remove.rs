@@ -81,9 +81,10 @@ impl<'a> LostName<'a> {
             });
         }
         let data = live.data_lock_exclusive();
-        let deletion = match live.life.is_held() || live.life.is_orphan() || is_deleted_later {
-            true => None,
-            false => Some(Deletion::prepare(mounted, locked)?),
+        let deletion = if live.life.is_held() || live.life.is_orphan() || is_deleted_later {
+            None
+        } else {
+            Some(Deletion::prepare(mounted, locked)?)
         };
         let (fate, heir) = match deletion {
             Some(Prepared::Whole(deletion)) => {

@@ -87,13 +87,12 @@ pub(crate) fn rename(
     reap::help(mounted);
     for _ in 0..lock::TRIES {
         let mut found = look_up(mounted, old, new)?;
-        let moves = match found.is_across(old, new, flag) {
-            true => {
-                let moves = mounted.writing().renames.lock();
-                found = look_up(mounted, old, new)?;
-                Some(moves)
-            }
-            false => None,
+        let moves = if found.is_across(old, new, flag) {
+            let moves = mounted.writing().renames.lock();
+            found = look_up(mounted, old, new)?;
+            Some(moves)
+        } else {
+            None
         };
         if let Tried::Done { orphan } = try_rename(mounted, asked, &found)? {
             drop(moves);
@@ -278,9 +277,10 @@ impl<'a> Step<'a> {
     fn drafts(&self) -> Result<Option<Drafts<'a>>, Error> {
         let draft = |ino| DirDraft::new(self.mounted, self.locked.of(ino));
         let old = draft(self.old.directory)?;
-        let new = match self.old.directory == self.new.directory {
-            true => None,
-            false => Some(draft(self.new.directory)?),
+        let new = if self.old.directory == self.new.directory {
+            None
+        } else {
+            Some(draft(self.new.directory)?)
         };
         let target = new.as_ref().unwrap_or(&old);
         let Some(moved) = old.find_seen(&self.found.old, self.old.name)? else {
@@ -405,9 +405,10 @@ impl<'a> Step<'a> {
         let parent = self.snapshot(self.new.directory);
         let Some(replaced) = replaced else {
             lock::may_add(&parent)?;
-            return match is_across {
-                true => lock::may_add_subdirectory(self.mounted, &parent),
-                false => Ok(()),
+            return if is_across {
+                lock::may_add_subdirectory(self.mounted, &parent)
+            } else {
+                Ok(())
             };
         };
         lock::may_remove(&parent, replaced)?;
@@ -437,9 +438,10 @@ impl<'a> Step<'a> {
         lock::may_remove(&parents.0, &one)?;
         lock::may_remove(&parents.1, &other)?;
         if is_across && self.found.moved_is_directory != self.found.replaced_is_directory {
-            let gains = match self.found.moved_is_directory {
-                true => &parents.1,
-                false => &parents.0,
+            let gains = if self.found.moved_is_directory {
+                &parents.1
+            } else {
+                &parents.0
             };
             lock::may_add_subdirectory(self.mounted, gains)?;
         }

@@ -50,9 +50,10 @@ pub(crate) enum Reach {
 impl Reach {
     /// Of the map of a file, which is a tree of extents or made of pointers.
     pub(crate) fn of_map(is_tree: bool) -> Reach {
-        match is_tree {
-            true => Reach::Volume,
-            false => Reach::Pointers,
+        if is_tree {
+            Reach::Volume
+        } else {
+            Reach::Pointers
         }
     }
 

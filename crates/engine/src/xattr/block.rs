@@ -252,9 +252,10 @@ impl<'a> BlockChange<'a> {
             Fate::InPlace
         } else {
             let blocks = self.spare.ok_or(Error::NoSpace)?;
-            let seal = match volume.geometry().has_metadata_csum() {
-                true => Seal::Xattrs(volume.geometry().csum_seed()),
-                false => Seal::None,
+            let seal = if volume.geometry().has_metadata_csum() {
+                Seal::Xattrs(volume.geometry().csum_seed())
+            } else {
+                Seal::None
             };
             let pin = volume.pin_new(blocks.run().start, Kind::Xattrs, Ino(0), seal)?;
             Fate::Fresh(blocks, pin)

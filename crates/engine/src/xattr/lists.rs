@@ -178,9 +178,10 @@ fn read(area: ListPlace<'_>) -> Result<Vec<Attribute>, Error> {
         ListPlace::Inode(bytes) => bytes.len().saturating_sub(INODE_HEADER),
         ListPlace::Block(bytes) => bytes.len() - BLOCK_HEADER,
     };
-    match attributes.is_empty() || fits(room, &attributes) {
-        true => Ok(attributes),
-        false => Err(Error::Unsupported("changing attributes that overlap")),
+    if attributes.is_empty() || fits(room, &attributes) {
+        Ok(attributes)
+    } else {
+        Err(Error::Unsupported("changing attributes that overlap"))
     }
 }
 

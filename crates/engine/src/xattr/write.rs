@@ -24,11 +24,13 @@ const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
 /// The error for a name without a value in an inode of this type: the inode has none, or can have none.
 pub(super) fn absence(inode: &LoadedInode, name: &[u8]) -> Error {
-    let verified =
-        verify_length(name).and_then(|()| match is_refused_user(name, |of| inode.is(of)) {
-            true => Err(Error::NoAttribute),
-            false => split(name).map(drop),
-        });
+    let verified = verify_length(name).and_then(|()| {
+        if is_refused_user(name, |of| inode.is(of)) {
+            Err(Error::NoAttribute)
+        } else {
+            split(name).map(drop)
+        }
+    });
     let is_acl = matches!(name, ACCESS_ACL | DEFAULT_ACL);
     match verified {
         Err(error) => error,
@@ -46,9 +48,10 @@ pub(super) fn is_refused_user(name: &[u8], is: impl Fn(FileType) -> bool) -> boo
 }
 
 pub(super) fn verify_length(name: &[u8]) -> Result<(), Error> {
-    match name.is_empty() || name.len() > xattr::MAX_NAME {
-        true => Err(Error::NameLength),
-        false => Ok(()),
+    if name.is_empty() || name.len() > xattr::MAX_NAME {
+        Err(Error::NameLength)
+    } else {
+        Ok(())
     }
 }
 
@@ -62,18 +65,20 @@ pub(super) fn split(name: &[u8]) -> Result<(u8, &[u8]), Error> {
     if rest.contains(&0) {
         return Err(Error::InvalidArgument);
     }
-    match matches!(index, xattr::INDEX_SYSTEM | xattr::INDEX_RICHACL) {
-        true => Err(Error::NotSupported("an attribute of this name")),
-        false => Ok((index, rest)),
+    if matches!(index, xattr::INDEX_SYSTEM | xattr::INDEX_RICHACL) {
+        Err(Error::NotSupported("an attribute of this name"))
+    } else {
+        Ok((index, rest))
     }
 }
 
 /// Whether an inode's attributes may change, as far as its flags say.
 pub(super) fn may_change(inode: &LoadedInode) -> Result<(), Error> {
     let flags = inode.flags();
-    match flags.contains(Flags::IMMUTABLE) || flags.contains(Flags::APPEND) {
-        true => Err(Error::NotPermitted),
-        false => Ok(()),
+    if flags.contains(Flags::IMMUTABLE) || flags.contains(Flags::APPEND) {
+        Err(Error::NotPermitted)
+    } else {
+        Ok(())
     }
 }
 
@@ -134,9 +139,10 @@ impl<'a> XattrChange<'a> {
         let feature = &mounted.writing().ext_attr;
         let (in_inode, in_block) = lists.is_changed;
         let had_block = old.is_some_and(|inode| super::block_of(volume, inode).0 != 0);
-        let block = match in_block {
-            true => Some(BlockChange::prepare(mounted, ino, old, lists.block())?),
-            false => None,
+        let block = if in_block {
+            Some(BlockChange::prepare(mounted, ino, old, lists.block())?)
+        } else {
+            None
         };
         Ok(XattrChange {
             mounted,

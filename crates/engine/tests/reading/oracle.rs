@@ -131,9 +131,10 @@ pub fn compare_contents(inode: &InodeRef<'_>, path: &Path) {
     while at < size {
         let data = seek(&file, SeekFrom::Data(at)).unwrap_or(size);
         assert_holes(inode, at..data, path);
-        let hole = match data < size {
-            true => seek(&file, SeekFrom::Hole(data)).unwrap_or(size),
-            false => size,
+        let hole = if data < size {
+            seek(&file, SeekFrom::Hole(data)).unwrap_or(size)
+        } else {
+            size
         };
         let around = data.saturating_sub(1 << 16)..(hole + (1 << 16)).min(size);
         compare_range(inode, &file, around, path);

@@ -64,22 +64,19 @@ fn is_done(fs: &InodeFs, cut: &dyn std::fmt::Display) -> bool {
     let new: Vec<bool> = ["made/link", "new-0", "new-19", "new-7"].map(has).into();
     let kept = fs.resolve(b"kept", true).unwrap();
     let size = fs.metadata(kept).unwrap().size;
-    match old[0] {
-        true => {
-            assert!(old[1] && !new.contains(&true) && size == 5000, "{cut}");
-            let mut bytes = vec![0; 5000];
-            fs.read(kept, 0, &mut bytes).unwrap();
-            assert!(bytes.iter().all(|byte| *byte == 2), "{cut}");
-            false
-        }
-        false => {
-            assert!(!old[1] && !new.contains(&false) && size == 9000, "{cut}");
-            let last = fs.resolve(b"new-19", true).unwrap();
-            let mut bytes = vec![0; 57_000];
-            assert_eq!(fs.read(last, 0, &mut bytes).unwrap(), 57_000, "{cut}");
-            assert!(bytes[33..].iter().all(|byte| *byte == 19), "{cut}");
-            true
-        }
+    if old[0] {
+        assert!(old[1] && !new.contains(&true) && size == 5000, "{cut}");
+        let mut bytes = vec![0; 5000];
+        fs.read(kept, 0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 2), "{cut}");
+        false
+    } else {
+        assert!(!old[1] && !new.contains(&false) && size == 9000, "{cut}");
+        let last = fs.resolve(b"new-19", true).unwrap();
+        let mut bytes = vec![0; 57_000];
+        assert_eq!(fs.read(last, 0, &mut bytes).unwrap(), 57_000, "{cut}");
+        assert!(bytes[33..].iter().all(|byte| *byte == 19), "{cut}");
+        true
     }
 }
 
@@ -98,9 +95,12 @@ fn a_cut_at_any_write_leaves_all_or_nothing() {
             fs.close_atomic().unwrap();
         });
         let (mut nothing, mut all) = (0, 0);
-        sweep(cuts, 4, |cut, _, fs| match is_done(fs, &cut) {
-            true => all += 1,
-            false => nothing += 1,
+        sweep(cuts, 4, |cut, _, fs| {
+            if is_done(fs, &cut) {
+                all += 1
+            } else {
+                nothing += 1
+            }
         });
         assert!(all > 20 && nothing > 20, "{all} all, {nothing} nothing");
     }

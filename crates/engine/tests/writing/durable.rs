@@ -23,9 +23,10 @@ fn rounds(device: &Recorder, fs: &InodeFs, thread: usize) {
             fs.write(ino, LEN as u64, &vec![round; usize::from(round) * 100])
                 .unwrap();
         }
-        match random.one_in(3) {
-            true => fs.fsync(ino).unwrap(),
-            false => fs.fdatasync(ino).unwrap(),
+        if random.one_in(3) {
+            fs.fsync(ino).unwrap()
+        } else {
+            fs.fdatasync(ino).unwrap()
         }
         device.mark((thread as u64) << 8 | u64::from(round));
     }

@@ -90,12 +90,13 @@ pub fn change(fs: &InodeFs, ino: Ino, content: &mut FileBytes, change: &Change) 
                 Allocate::Insert => *offset >= content.size(),
                 _ => false,
             };
-            match refused {
-                true => assert!(
+            if refused {
+                assert!(
                     matches!(outcome, Err(Error::InvalidArgument)),
                     "{outcome:?}"
-                ),
-                false => outcome.unwrap(),
+                )
+            } else {
+                outcome.unwrap()
             }
         }
     }

@@ -323,15 +323,12 @@ fn what_is_done_to_a_synchronous_file_or_directory_is_there_after_a_cut() {
         assert!(set(&fs, flagged, letter));
         fs.sync().unwrap();
         let commits = fs.journal_statistics().unwrap().commits.sum();
-        match flags_file {
-            true => {
-                fs.write(file, 0, b"written").unwrap();
-            }
-            false => {
-                fs.create(directory, b"new", NEW).unwrap();
-                fs.rename(directory, b"f", directory, b"g", RenameFlag::Replace)
-                    .unwrap();
-            }
+        if flags_file {
+            fs.write(file, 0, b"written").unwrap();
+        } else {
+            fs.create(directory, b"new", NEW).unwrap();
+            fs.rename(directory, b"f", directory, b"g", RenameFlag::Replace)
+                .unwrap();
         }
         let after = fs.journal_statistics().unwrap().commits.sum();
         assert_eq!(
@@ -342,12 +339,11 @@ fn what_is_done_to_a_synchronous_file_or_directory_is_there_after_a_cut() {
         // As after a cut here: what is on the device, and nothing else.
         let after = Arc::new(CowDevice::new(device.bytes().into()));
         let recovered = open(after as Arc<dyn BlockDevice>);
-        match flags_file {
-            true => assert_eq!(recovered.metadata(file).unwrap().size, 7),
-            false => {
-                assert!(recovered.lookup(directory, b"new").is_ok());
-                assert!(recovered.lookup(directory, b"g").is_ok());
-            }
+        if flags_file {
+            assert_eq!(recovered.metadata(file).unwrap().size, 7)
+        } else {
+            assert!(recovered.lookup(directory, b"new").is_ok());
+            assert!(recovered.lookup(directory, b"g").is_ok());
         }
         recovered.close().unwrap();
         fs.close().unwrap();

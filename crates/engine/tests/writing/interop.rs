@@ -377,12 +377,11 @@ impl Shared {
             panic!("{what}: {difference}");
         }
         let shown = manifest(&fs);
-        match leaves_dirty {
-            true => {
-                fs.sync().unwrap();
-                drop(fs);
-            }
-            false => fs.close().unwrap(),
+        if leaves_dirty {
+            fs.sync().unwrap();
+            drop(fs);
+        } else {
+            fs.close().unwrap()
         }
         self.bytes = device.bytes();
         if leaves_dirty {

@@ -257,9 +257,10 @@ struct SlowAtTimes {
 impl SlowAtTimes {
     fn pass(&self, of: u64) {
         let mut random = self.random.lock();
-        let time = match random.one_in(of) {
-            true => random.below(LONG),
-            false => return,
+        let time = if random.one_in(of) {
+            random.below(LONG)
+        } else {
+            return;
         };
         drop(random);
         sync::thread::sleep(Duration::from_millis(time));

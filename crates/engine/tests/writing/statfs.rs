@@ -114,9 +114,10 @@ fn space_and_inodes_are_what_the_kernel_says_for_readers_and_writers() {
         let path = directory.path().join("image");
         testkit::write_image(&path, &image);
         // On file systems without extents Linux keeps no blocks for operations that free.
-        let pool = match has_extents(&image) {
-            true => 0,
-            false => fs_clusters(&image) / 50,
+        let pool = if has_extents(&image) {
+            0
+        } else {
+            fs_clusters(&image) / 50
         };
         let image = Image { path, pool };
         image.judge(&format!("{form:?}, new"));

@@ -18,9 +18,10 @@ use crate::image::{clock, make, open};
 fn set_area(device: &Arc<dyn BlockDevice>, is_wanted: bool) -> Result<(), Error> {
     tune(device, Clock::Ask(clock), |superblock| {
         let features = superblock.features();
-        superblock.set_features(match is_wanted {
-            true => features.with(Feature::FAST_COMMIT),
-            false => features.without(Feature::FAST_COMMIT),
+        superblock.set_features(if is_wanted {
+            features.with(Feature::FAST_COMMIT)
+        } else {
+            features.without(Feature::FAST_COMMIT)
         });
         Ok(())
     })

@@ -160,9 +160,12 @@ fn timestamp(seconds: u64, nanoseconds: u32) -> Timestamp {
 pub(super) fn set_attributes(change: &abi::SetAttrIn) -> SetAttributes {
     let has = |bit| change.valid & bit != 0;
     let time = |bit, now, seconds: u64, nanoseconds: u32| {
-        has(bit).then(|| match has(now) {
-            true => SetTime::Now,
-            false => SetTime::At(timestamp(seconds, nanoseconds)),
+        has(bit).then(|| {
+            if has(now) {
+                SetTime::Now
+            } else {
+                SetTime::At(timestamp(seconds, nanoseconds))
+            }
         })
     };
     SetAttributes {

@@ -242,9 +242,10 @@ impl Channel for Slot {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let mut staged = self.staged.lock();
         staged.unique = unique;
-        staged.error = match len <= self.room {
-            true => error,
-            false => -Errno::IO.raw_os_error(),
+        staged.error = if len <= self.room {
+            error
+        } else {
+            -Errno::IO.raw_os_error()
         };
         staged.in_place = match parts {
             [part] if part.as_ptr().addr() == self.data => Some(len),

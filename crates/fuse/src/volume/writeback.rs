@@ -99,9 +99,10 @@ impl MountedImage {
         }
         let mut old = vec![0; known];
         let found = fs.read_noatime(ino, offset, &mut old).map_err(errno)?;
-        match found == known && old == bytes[..known] {
-            true => Ok(known),
-            false => Err(Errno::PERM),
+        if found == known && old == bytes[..known] {
+            Ok(known)
+        } else {
+            Err(Errno::PERM)
         }
     }
 

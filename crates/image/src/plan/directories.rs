@@ -100,13 +100,14 @@ fn check_lost_found_xattrs(tree: &SourceTree, shape: &ImageFormat) -> Result<(),
     if !attributes.is_empty() && !shape.ext_attr {
         return Err(wrong(xattrs::NO_FEATURE.into()));
     }
-    match attributes.iter().all(in_inode) {
-        true => Ok(()),
-        false => Err(wrong(
+    if attributes.iter().all(in_inode) {
+        Ok(())
+    } else {
+        Err(wrong(
             "its label has no room in its inode; use larger inodes (-I 256), give the source an empty lost+found, or \
              use --no-lost-found"
                 .into(),
-        )),
+        ))
     }
 }
 

@@ -333,9 +333,10 @@ impl<'a> Walk<'a> {
             let placed = &mut self.placed;
             placer.place(&mut placed.space, shape, range, &mut placed.runs, runs_at)?;
         }
-        match self.placed.runs.len() == runs_at {
-            true => Ok(()),
-            false => self.file(owner, runs_at, placer.clusters),
+        if self.placed.runs.len() == runs_at {
+            Ok(())
+        } else {
+            self.file(owner, runs_at, placer.clusters)
         }
     }
 
@@ -455,11 +456,12 @@ fn allocate(
     clusters: u64,
     run: impl FnMut(ClusterRun),
 ) -> Result<(), PlanError> {
-    match space.allocate(clusters, run) {
-        true => Ok(()),
-        false => Err(PlanError::Short(Shortage::Clusters(
+    if space.allocate(clusters, run) {
+        Ok(())
+    } else {
+        Err(PlanError::Short(Shortage::Clusters(
             clusters - space.free(),
-        ))),
+        )))
     }
 }
 

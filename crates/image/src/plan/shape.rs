@@ -62,9 +62,10 @@ impl ImageFormat {
     pub(crate) fn of(layout: &Layout, lost_found: bool) -> ImageFormat {
         let geometry = *layout.geometry();
         let inode_size = geometry.inode_size();
-        let map = match geometry.has(Feature::EXTENT) {
-            true => MapKind::Extents,
-            false => MapKind::Pointers,
+        let map = if geometry.has(Feature::EXTENT) {
+            MapKind::Extents
+        } else {
+            MapKind::Pointers
         };
         ImageFormat {
             block_size: geometry.block_size(),

@@ -52,9 +52,10 @@ impl Extra {
 /// The bytes that are free in a usable image of `image` bytes with `data` bytes of files: those that everybody may use,
 /// `reserved` ones that only root may, and those that Linux keeps for itself, in clusters of `cluster` bytes.
 pub(crate) fn usable_bytes(image: u64, data: u64, reserved: u64, cluster: u64) -> u64 {
-    let least = match data < SMALL_TREE_BYTES {
-        true => USABLE_BYTES_SMALL,
-        false => USABLE_BYTES,
+    let least = if data < SMALL_TREE_BYTES {
+        USABLE_BYTES_SMALL
+    } else {
+        USABLE_BYTES
     };
     let kernel = (image / cluster / KERNEL_SHARE).min(KERNEL_CLUSTERS_MAX) * cluster;
     least.max(image.div_ceil(USABLE_SHARE)) + reserved + kernel

@@ -58,12 +58,11 @@ pub(crate) fn split<'a>(
             _ => Cow::Borrowed(value),
         };
         let size = xattr::entry_size(name.len()) + xattr::value_size(value.len());
-        let home = match size <= inode_room {
-            true => {
-                inode_room -= size;
-                Home::Inode
-            }
-            false => Home::Block,
+        let home = if size <= inode_room {
+            inode_room -= size;
+            Home::Inode
+        } else {
+            Home::Block
         };
         all.push(Attribute {
             index,

@@ -205,12 +205,11 @@ impl<'a> Worker<'a> {
             let len = (end - offset).min(self.writer.capacity() as u64);
             // At most the buffer's capacity.
             let buffer = self.writer.range(at, len as usize)?;
-            match sparse {
-                false => fill(reader, offset, offset, size, buffer)?,
-                true => {
-                    let extents = self.tree.extents(id).map(|e| (e.offset, e.offset + e.len));
-                    fill_sparse(reader, extents, offset, buffer)?;
-                }
+            if sparse {
+                let extents = self.tree.extents(id).map(|e| (e.offset, e.offset + e.len));
+                fill_sparse(reader, extents, offset, buffer)?;
+            } else {
+                fill(reader, offset, offset, size, buffer)?
             }
             at += len;
             offset += len;

@@ -252,12 +252,13 @@ impl Tables<'_> {
         }
         let clusters = file.map_or(0, |file| file.clusters) + extra;
         let sectors = (clusters << shape.cluster_bits) << (shape.block_size.bits() - 9);
-        match inode.set_sectors(sectors, shape.huge_file, shape.block_size) {
-            true => Ok(()),
-            false => Err(BuildError::Node {
+        if inode.set_sectors(sectors, shape.huge_file, shape.block_size) {
+            Ok(())
+        } else {
+            Err(BuildError::Node {
                 path: format!("inode {ino}"),
                 problem: "it takes 2 TiB or more, which needs the feature huge_file".into(),
-            }),
+            })
         }
     }
 
@@ -294,9 +295,10 @@ impl Tables<'_> {
         if self.tree.xattrs(id).len() == 0 {
             return Ok(());
         }
-        match write_attributes(&self.split(id)?, slot) {
-            true => Ok(()),
-            false => Err(self.node_error(id, MISPLANNED)),
+        if write_attributes(&self.split(id)?, slot) {
+            Ok(())
+        } else {
+            Err(self.node_error(id, MISPLANNED))
         }
     }
 

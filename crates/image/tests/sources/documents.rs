@@ -246,12 +246,11 @@ pub fn in_every_way(archive: &[u8], asked: &Options) -> [Result<String, String>;
             inputs: options(&[&path]).inputs,
             ..asked.clone()
         };
-        let tree = match pipe {
-            false => {
-                std::fs::write(&path, bytes).unwrap();
-                lanefs_image::source::scan(&options)
-            }
-            true => through_a_pipe(&path, bytes, &options),
+        let tree = if pipe {
+            through_a_pipe(&path, bytes, &options)
+        } else {
+            std::fs::write(&path, bytes).unwrap();
+            lanefs_image::source::scan(&options)
         };
         let told = |error: lanefs_image::source::SourceError| {
             error

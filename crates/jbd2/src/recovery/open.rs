@@ -197,9 +197,10 @@ fn map_inode(
         runs: JournalRuns::default(),
         nodes: HashSet::new(),
     };
-    match inode.flags().contains(Flags::EXTENTS) {
-        true => mapper.map_extents(inode, seed)?,
-        false => mapper.map_pointers(inode)?,
+    if inode.flags().contains(Flags::EXTENTS) {
+        mapper.map_extents(inode, seed)?
+    } else {
+        mapper.map_pointers(inode)?
     }
     JournalMap::internal(device.clone(), block_size, mapper.runs, blocks)
 }

@@ -64,13 +64,15 @@ pub(super) fn replay_under(
             .map_err(RepairError::Replay)?;
     }
     substitute::put(&**device, superblock)?;
-    let marked: Arc<dyn BlockDevice> = match substitute.is_torn {
-        true => Arc::clone(device),
-        false => Arc::new(Marked(Arc::clone(device))),
+    let marked: Arc<dyn BlockDevice> = if substitute.is_torn {
+        Arc::clone(device)
+    } else {
+        Arc::new(Marked(Arc::clone(device)))
     };
-    let mut replay = match asks(geometry) {
-        true => replay_home(&marked, journal_device, scope, superblock, geometry)?,
-        false => Replay::default(),
+    let mut replay = if asks(geometry) {
+        replay_home(&marked, journal_device, scope, superblock, geometry)?
+    } else {
+        Replay::default()
     };
     replay.is_done = true;
     let now = first(replay.view.as_deref().unwrap_or(&**device))?;

@@ -43,9 +43,10 @@ impl Shape {
 
     /// Reserves descriptor blocks, so that used and reserved ones are `region` together.
     pub(super) fn reserve_up_to(&mut self, region: u64) {
-        self.reserved_gdt = match self.has(Feature::RESIZE_INODE) {
-            true => (region - self.desc_blocks()).min(self.block_size.bytes_u64() / 4),
-            false => 0,
+        self.reserved_gdt = if self.has(Feature::RESIZE_INODE) {
+            (region - self.desc_blocks()).min(self.block_size.bytes_u64() / 4)
+        } else {
+            0
         };
     }
 

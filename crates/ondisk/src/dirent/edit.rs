@@ -39,9 +39,10 @@ pub fn room(block: &[u8], form: DirForm, name: &[u8]) -> Result<Option<RecordRoo
             fits(record.offset, record.len, kept)
         },
         |entry| {
-            let kept = match entry.is_used() {
-                true => form.record_len(entry.name),
-                false => 0,
+            let kept = if entry.is_used() {
+                form.record_len(entry.name)
+            } else {
+                0
             };
             fits(entry.offset, entry.len, kept)
         },

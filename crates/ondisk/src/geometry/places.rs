@@ -175,9 +175,10 @@ impl Geometry {
             return FsBlock(superblock.0.saturating_add(1 + u64::from(index)));
         }
         let second = Group(first.0.saturating_add(1));
-        match second.0 < self.groups && self.descs_per_block() > 1 {
-            true => FsBlock(self.group_start(second).descriptors.start),
-            false => self.desc_block(index),
+        if second.0 < self.groups && self.descs_per_block() > 1 {
+            FsBlock(self.group_start(second).descriptors.start)
+        } else {
+            self.desc_block(index)
         }
     }
 

@@ -262,9 +262,10 @@ fn build_pointers<E>(
             if let Some(ordinal) = above.middle
                 && middle.turn(ordinal, &mut places, &mut emit)?
             {
-                match above.top {
-                    true => top.set(indices[0], middle.pointer()),
-                    false => words[path.word()] = middle.pointer(),
+                if above.top {
+                    top.set(indices[0], middle.pointer())
+                } else {
+                    words[path.word()] = middle.pointer()
                 }
             }
             if leaf.turn(above.leaf, &mut places, &mut emit)? {

@@ -196,9 +196,10 @@ impl<B: AsRef<[u8]>> PointerWalk<B> {
 
     fn check(&self, pointer: u32) -> Result<FsBlock, Corrupt> {
         let block = FsBlock(pointer.into());
-        match self.blocks.contains(&block.0) {
-            true => Ok(block),
-            false => Err(Corrupt::at(Site::IndirectPointer).block(block)),
+        if self.blocks.contains(&block.0) {
+            Ok(block)
+        } else {
+            Err(Corrupt::at(Site::IndirectPointer).block(block))
         }
     }
 }

@@ -249,13 +249,12 @@ fn whatever_fits_is_read_back_as_it_was_written() {
         let mut block = vec![0xee; 1024];
         let expected = fits(1024 - BLOCK_HEADER, lengths.iter().copied());
         assert_eq!(encode_block(&mut block, &mut all), expected);
-        match expected {
-            true => {
-                let back: Vec<_> = entries(ListPlace::Block(&block)).unwrap().collect();
-                assert_eq!(back, all);
-                fitted += 1;
-            }
-            false => refused += 1,
+        if expected {
+            let back: Vec<_> = entries(ListPlace::Block(&block)).unwrap().collect();
+            assert_eq!(back, all);
+            fitted += 1;
+        } else {
+            refused += 1
         }
         let mut area = vec![0xee; 320];
         let expected = fits(320 - INODE_HEADER, lengths);

@@ -261,9 +261,10 @@ impl<T: Keyed> CountedTable<T> {
     #[track_caller]
     pub(super) fn find_kept(&self, key: u64, kept: Kept<'_>) -> Option<Arc<T>> {
         let entry = self.reach(key, kept)?;
-        match bucket::is_marked(entry) {
-            true => self.locked_kept(key, kept, |locked| locked.get()).0,
-            false => Some(CountedTable::counted(entry, kept)),
+        if bucket::is_marked(entry) {
+            self.locked_kept(key, kept, |locked| locked.get()).0
+        } else {
+            Some(CountedTable::counted(entry, kept))
         }
     }
 
@@ -311,9 +312,10 @@ impl<T: Keyed> CountedTable<T> {
         if !test(CountedTable::value(entry, kept)) {
             return None;
         }
-        match bucket::is_marked(entry) {
-            true => self.locked_kept(key, kept, |locked| locked.get()).0,
-            false => Some(CountedTable::counted(entry, kept)),
+        if bucket::is_marked(entry) {
+            self.locked_kept(key, kept, |locked| locked.get()).0
+        } else {
+            Some(CountedTable::counted(entry, kept))
         }
     }
 

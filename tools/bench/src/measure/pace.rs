@@ -42,9 +42,10 @@ impl Meeting {
         }
         // Acquire: pairs with the Release above.
         while self.held.load(Ordering::Acquire) == held && !self.is_broken.get() {
-            match self.has_cores {
-                true => thread::spin(),
-                false => thread::yield_now(),
+            if self.has_cores {
+                thread::spin()
+            } else {
+                thread::yield_now()
             }
         }
         false

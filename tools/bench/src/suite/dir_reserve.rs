@@ -105,9 +105,10 @@ pub(super) fn details(account: &Account) -> Vec<(&'static str, f64)> {
 
 /// Measures.
 pub(super) fn tables(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<Vec<Table>, Error> {
-    let forms = match setup.engine {
-        true => setup.forms(&["dir_ireserve"]),
-        false => Vec::new(),
+    let forms = if setup.engine {
+        setup.forms(&["dir_ireserve"])
+    } else {
+        Vec::new()
     };
     let columns = forms.iter().map(|form| Column {
         label: label(form),
@@ -135,9 +136,10 @@ fn by_files(
     progress: &mut ProgressHook<'_>,
 ) -> Result<Vec<Table>, Error> {
     let directories = setup.scaled(DIRECTORIES, 4);
-    let (key, order) = match alternately {
-        true => ("alternately", "a file in each directory in turn"),
-        false => ("in-turn", "one directory after the other"),
+    let (key, order) = if alternately {
+        ("alternately", "a file in each directory in turn")
+    } else {
+        ("in-turn", "one directory after the other")
     };
     let rows: Vec<String> = FILES.iter().map(ToString::to_string).collect();
     let about = format!(

@@ -212,9 +212,10 @@ fn forms_of_pieces(setup: &Setup) -> Vec<Vec<String>> {
 
 /// How files and free space lie after growth by steps.
 fn fragmentation(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<Table, Error> {
-    let forms = match setup.engine {
-        true => forms_of_pieces(setup),
-        false => Vec::new(),
+    let forms = if setup.engine {
+        forms_of_pieces(setup)
+    } else {
+        Vec::new()
     };
     let ours = forms.iter().map(|form| Column {
         label: piece_label(form),

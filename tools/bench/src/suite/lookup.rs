@@ -49,9 +49,10 @@ struct Trees {
 impl Trees {
     /// A tree for each worker, scaled by its directories; tiny ones have fewer files too.
     fn new(setup: &Setup, workers: usize) -> Trees {
-        let files = match setup.scale < 0.01 {
-            true => FILES / 10,
-            false => FILES,
+        let files = if setup.scale < 0.01 {
+            FILES / 10
+        } else {
+            FILES
         };
         Trees {
             workers,
@@ -73,14 +74,16 @@ impl Trees {
 pub(super) fn tables(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<Vec<Table>, Error> {
     let rows = setup.workers(&WORKERS);
     let trees = Trees::new(setup, rows.iter().copied().max().unwrap_or(1));
-    let forms = match setup.engine {
-        true => setup.forms(&["inode_lookup"]),
-        false => Vec::new(),
+    let forms = if setup.engine {
+        setup.forms(&["inode_lookup"])
+    } else {
+        Vec::new()
     };
     let mut tables = empty_tables(setup, &trees, &rows, &forms)?;
-    let mut engine = match setup.engine {
-        true => Some(engine_of(&trees)?),
-        false => None,
+    let mut engine = if setup.engine {
+        Some(engine_of(&trees)?)
+    } else {
+        None
     };
     let open = |path| HostDirectory::open(path, setup.remount);
     let opened: Result<Vec<_>, Error> = setup.on.iter().map(|path| open(path).map(Some)).collect();
@@ -166,10 +169,11 @@ fn pairs(
                 for option in if is_first { first } else { other } {
                     target.fs().choose(option).map_err(unknown)?;
                 }
-                let sample = match is_walk {
-                    true => walk(&target, base, &trees)?,
+                let sample = if is_walk {
+                    walk(&target, base, &trees)?
+                } else {
                     // The engine's all have one.
-                    false => find(&target, base, &trees)?.unwrap_or_default(),
+                    find(&target, base, &trees)?.unwrap_or_default()
                 };
                 Ok(sample.value)
             })?;
@@ -297,9 +301,10 @@ fn walks<T: Remount>(
     let mounted = target.remount(Some(room), form)?;
     let mut target = mounted.target;
     let walk = |target: &T| walk(target, base, trees);
-    let cold = match mounted.is_fresh {
-        true => Some(walk(&target)?),
-        false => None,
+    let cold = if mounted.is_fresh {
+        Some(walk(&target)?)
+    } else {
+        None
     };
     let mut repeated = None;
     if mounted.is_bounded {

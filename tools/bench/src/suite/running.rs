@@ -228,9 +228,10 @@ fn distance_to_none(table: &Table) -> Option<Table> {
         .columns
         .iter()
         .position(|column| column.label == "none")?;
-    let about = match table.less_is_better {
-        true => "Median time of the fixed work by that of `orphan=none`, less one, in percent.",
-        false => "Median time of an operation by that of `orphan=none`, less one, in percent.",
+    let about = if table.less_is_better {
+        "Median time of the fixed work by that of `orphan=none`, less one, in percent."
+    } else {
+        "Median time of an operation by that of `orphan=none`, less one, in percent."
     };
     let mut distance = Table::new(
         &format!("{}-distance", table.key),
@@ -246,9 +247,12 @@ fn distance_to_none(table: &Table) -> Option<Table> {
     for (row, cells) in distance.cells.iter_mut().zip(&table.cells) {
         let base = cells[none].spread()?.median;
         for (cell, from) in row.iter_mut().zip(cells) {
-            let percent = |spread: Spread| match table.less_is_better {
-                true => 100.0 * (spread.median / base - 1.0),
-                false => 100.0 * (base / spread.median - 1.0),
+            let percent = |spread: Spread| {
+                if table.less_is_better {
+                    100.0 * (spread.median / base - 1.0)
+                } else {
+                    100.0 * (base / spread.median - 1.0)
+                }
             };
             *cell = from.spread().map(percent).map(Cell::of).unwrap_or_default();
         }

@@ -23,9 +23,10 @@ const PHASES: [&str; 3] = ["unpack", "find and stat", "remove"];
 pub(super) fn tables(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<Vec<Table>, Error> {
     let files = setup.scaled(FILES, 100);
     let tree = Tree::like_sources(setup.scaled(DIRECTORIES, 10), files, setup.seed);
-    let forms = match setup.engine {
-        true => setup.forms(&["dir_ireserve"]),
-        false => Vec::new(),
+    let forms = if setup.engine {
+        setup.forms(&["dir_ireserve"])
+    } else {
+        Vec::new()
     };
     let (mut on_disk, mut by_clock) = empty(setup, &tree, &forms)?;
     let mut turns = Turns::new(forms.len() + setup.on.len(), setup.seed);

@@ -93,9 +93,10 @@ impl<'t, T: Target> FxMark<'t, T> {
                 self.file = Some(target.create(&self.place.directory, FILE)?);
             }
             Work::FxDrbm | Work::FxDrbh | Work::FxDwom => {
-                let file = match self.is_first() {
-                    true => target.create(&self.shared, FILE)?,
-                    false => target.open(&self.shared, FILE)?,
+                let file = if self.is_first() {
+                    target.create(&self.shared, FILE)?
+                } else {
+                    target.open(&self.shared, FILE)?
                 };
                 self.fill(&file, self.own_blocks())?;
                 self.file = Some(file);
@@ -202,9 +203,10 @@ impl<'t, T: Target> FxMark<'t, T> {
         };
         for number in 0..FILES {
             let (old, new) = (self.name(number), self.new_name(number));
-            match self.moved {
-                false => target.move_file(own, &old, other, &new)?,
-                true => target.move_file(other, &new, own, &old)?,
+            if self.moved {
+                target.move_file(other, &new, own, &old)?
+            } else {
+                target.move_file(own, &old, other, &new)?
             }
         }
         self.moved = !self.moved;

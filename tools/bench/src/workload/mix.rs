@@ -65,12 +65,11 @@ impl<'t, T: Target> Dbench<'t, T> {
             REMOVED..RENAMED => {
                 // To a name that is free, if the next one is.
                 let next = (number + 1) % NAMES;
-                match self.there[next] {
-                    true => target.stat(directory, &name).map(drop),
-                    false => {
-                        self.there.swap(number, next);
-                        target.rename(directory, &name, &numbered(next))
-                    }
+                if self.there[next] {
+                    target.stat(directory, &name).map(drop)
+                } else {
+                    self.there.swap(number, next);
+                    target.rename(directory, &name, &numbered(next))
                 }
             }
             RENAMED..SYNCED => {

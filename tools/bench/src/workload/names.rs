@@ -142,9 +142,10 @@ impl<'t, T: Target> Looking<'t, T> {
     }
 
     fn name(&self, number: usize, renamed: bool) -> String {
-        match renamed {
-            true => format!("other-{number:04}"),
-            false => numbered(number),
+        if renamed {
+            format!("other-{number:04}")
+        } else {
+            numbered(number)
         }
     }
 }

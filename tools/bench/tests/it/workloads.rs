@@ -110,9 +110,10 @@ fn an_error_of_the_file_system_ends_the_run_and_is_told() {
 /// A directory that goes when it is dropped: in memory where there is such a place, since every sample syncs it.
 fn directory() -> tempfile::TempDir {
     let shared = Path::new("/dev/shm");
-    match shared.is_dir() {
-        true => tempfile::tempdir_in(shared).unwrap(),
-        false => tempfile::tempdir().unwrap(),
+    if shared.is_dir() {
+        tempfile::tempdir_in(shared).unwrap()
+    } else {
+        tempfile::tempdir().unwrap()
     }
 }
 

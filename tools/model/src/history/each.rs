@@ -203,15 +203,17 @@ impl History {
             }
         }
         let Some(node) = place.actual else {
-            return match allowed.contains(&None) {
-                true => Ok(vec![None]),
-                false => Err("is missing".into()),
+            return if allowed.contains(&None) {
+                Ok(vec![None])
+            } else {
+                Err("is missing".into())
             };
         };
         if let Some(known) = numbers.to_model.get(&node) {
-            return match allowed.contains(&Some(*known)) {
-                true => Ok(vec![Some(*known)]),
-                false => Err("is linked to other names than expected".into()),
+            return if allowed.contains(&Some(*known)) {
+                Ok(vec![Some(*known)])
+            } else {
+                Err("is linked to other names than expected".into())
             };
         }
         let mut why = "should not be there".to_owned();
@@ -225,9 +227,10 @@ impl History {
                 Err(what) => why = what,
             }
         }
-        match choices.is_empty() {
-            true => Err(why),
-            false => Ok(choices),
+        if choices.is_empty() {
+            Err(why)
+        } else {
+            Ok(choices)
         }
     }
 

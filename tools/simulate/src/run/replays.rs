@@ -41,9 +41,10 @@ pub fn replays(profile: Profile, runs: Range<u64>) -> Result<Tally, String> {
     let mut tally = Tally::default();
     for run in runs {
         let mut random = Random::new(run ^ RUNS);
-        let checked = match run.is_multiple_of(THREADS_ONE_IN) {
-            true => caught(|| of_threads(&for_threads, run, &mut random, &mut on_threads)),
-            false => caught(|| of_sequence(&for_sequences, run, &mut random, &mut on_sequences)),
+        let checked = if run.is_multiple_of(THREADS_ONE_IN) {
+            caught(|| of_threads(&for_threads, run, &mut random, &mut on_threads))
+        } else {
+            caught(|| of_sequence(&for_sequences, run, &mut random, &mut on_sequences))
         };
         tally.counts.runs += 1;
         tally.add(checked.map_err(|why| {

@@ -50,9 +50,10 @@ pub(super) struct Part {
 
 /// Runs one thread's part, and returns its calls with their results.
 pub(super) fn run(shared: &Shared<'_>, work: &mut Work) -> Part {
-    let mut executor = match shared.times.are_seen {
-        true => Executor::new(shared.fs),
-        false => Executor::without_looks(shared.fs),
+    let mut executor = if shared.times.are_seen {
+        Executor::new(shared.fs)
+    } else {
+        Executor::without_looks(shared.fs)
     };
     let mut part = Part::default();
     let first = work.own(work.thread);

@@ -109,9 +109,10 @@ impl Disks {
             ended = !matches!(child.try_wait(), Ok(None));
             ended || is_mounted(&seen) && seen.join(OURS[0]).exists()
         });
-        match serves && !ended {
-            true => Ok(seen),
-            false => Err(format!("{server:?} serves nothing")),
+        if serves && !ended {
+            Ok(seen)
+        } else {
+            Err(format!("{server:?} serves nothing"))
         }
     }
 
@@ -223,10 +224,7 @@ fn unmount(at: &Path) -> Result<(), String> {
         }
         !is_mounted(at)
     });
-    match gone {
-        true => Ok(()),
-        false => Err(said),
-    }
+    if gone { Ok(()) } else { Err(said) }
 }
 
 /// Waits for a server whose mount is gone; one that does not end is asked to.
@@ -236,11 +234,12 @@ fn end(server: &mut Child) -> Result<(), String> {
     }
     // It may not listen to that either.
     let _ = server.kill();
-    match until(|| !matches!(server.try_wait(), Ok(None))) {
-        true => Ok(()),
-        false => Err(format!(
+    if until(|| !matches!(server.try_wait(), Ok(None))) {
+        Ok(())
+    } else {
+        Err(format!(
             "the slow disk's server {} does not end",
             server.id()
-        )),
+        ))
     }
 }

@@ -18,9 +18,10 @@ pub(super) fn check(root: &Path) -> Result<String, String> {
         arguments.extend(present.iter().flat_map(|target| ["--target", target]));
         super::cargo(root, &arguments, &[("RUSTFLAGS", "-D warnings")])?;
     }
-    Ok(match missing.is_empty() {
-        true => String::new(),
-        false => format!("skipped: Rust lacks the target {}", missing.join(" and ")),
+    Ok(if missing.is_empty() {
+        String::new()
+    } else {
+        format!("skipped: Rust lacks the target {}", missing.join(" and "))
     })
 }
 

@@ -114,9 +114,10 @@ fn commit(root: &Path) -> Result<String, String> {
         Ok::<String, String>(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let commit = git(&["rev-parse", "--short=7", "HEAD"])?;
-    match git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty() {
-        true => Ok(commit),
-        false => Ok(commit + "-changed"),
+    if git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty() {
+        Ok(commit)
+    } else {
+        Ok(commit + "-changed")
     }
 }
 

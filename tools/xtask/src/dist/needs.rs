@@ -8,9 +8,10 @@ const CARGO_DEB: &str = "3.8.0";
 
 /// The C compiler, which is also the linker, for a processor.
 pub fn compiler(processor: &str) -> String {
-    match processor == std::env::consts::ARCH {
-        true => "gcc".to_owned(),
-        false => format!("{processor}-linux-gnu-gcc"),
+    if processor == std::env::consts::ARCH {
+        "gcc".to_owned()
+    } else {
+        format!("{processor}-linux-gnu-gcc")
     }
 }
 
@@ -39,9 +40,10 @@ impl<'a> Needs<'a> {
                 processor => missing.extend(cross(processor)),
             }
         }
-        match missing.is_empty() {
-            true => Ok(()),
-            false => Err(format!("dist: install first:\n  {}", missing.join("\n  "))),
+        if missing.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("dist: install first:\n  {}", missing.join("\n  ")))
         }
     }
 }
@@ -69,9 +71,10 @@ fn cross(processor: &str) -> Vec<String> {
     }
     let found = Command::new(compiler(processor)).arg("--version").output();
     if found.is_err() {
-        missing.push(match processor == std::env::consts::ARCH {
-            true => "apt install gcc".to_owned(),
-            false => format!("apt install gcc-{}-linux-gnu", processor.replace('_', "-")),
+        missing.push(if processor == std::env::consts::ARCH {
+            "apt install gcc".to_owned()
+        } else {
+            format!("apt install gcc-{}-linux-gnu", processor.replace('_', "-"))
         });
     }
     if !headers(processor).join("stdlib.h").exists() {

@@ -47,9 +47,10 @@ impl CheckArgs {
         self.verify_for_writing()?;
         let failed = |failure: Failure| failure.status(OPERATIONAL);
         let is_backup = self.place.superblock.is_some() || self.backup.is_some();
-        let device = match is_backup {
-            false => place_for_writing(&self.image, &self.place.image).map_err(failed)?,
-            true => place_for_repair(&self.image, &self.place.image).map_err(failed)?,
+        let device = if is_backup {
+            place_for_repair(&self.image, &self.place.image).map_err(failed)?
+        } else {
+            place_for_writing(&self.image, &self.place.image).map_err(failed)?
         };
         if self.preen && !self.force && !is_backup {
             let is_marked_clean = lanefs::repair::is_marked_clean(&*device);

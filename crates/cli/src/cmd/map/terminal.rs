@@ -201,9 +201,10 @@ fn legend(out: &mut impl Write, raw: &RawImage, survey: &Survey, in_color: bool)
             continue;
         }
         let [words, size, share, more] = legend_entry(raw, survey, kind);
-        let sign = match in_color {
-            true => format!("\x1b[{}m{}\x1b[0m", color(kind), glyph(kind, true)),
-            false => letter(kind, true).to_string(),
+        let sign = if in_color {
+            format!("\x1b[{}m{}\x1b[0m", color(kind), glyph(kind, true))
+        } else {
+            letter(kind, true).to_string()
         };
         let line = format!("  {sign}  {words:<29}{size:>9}{share:>8}  {more}");
         writeln!(out, "{}", line.trim_end())?;

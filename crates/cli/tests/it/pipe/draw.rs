@@ -93,9 +93,10 @@ impl Draw {
         match random.below(8) {
             // Any ratio, where the tables do not fill nearly all of a large image.
             0 | 1 => {
-                let least = match names > 2000 {
-                    true => 1024.max(self.inode * 3 / 2),
-                    false => 1024,
+                let least = if names > 2000 {
+                    1024.max(self.inode * 3 / 2)
+                } else {
+                    1024
                 };
                 self.give("-i", random.log_between(least, 4 << 20));
             }
@@ -165,9 +166,10 @@ fn features(random: &mut Numbers) -> String {
         "^sparse_super,^resize_inode,^flex_bg",
         "^meta_bg",
     ]);
-    let width = match layout.contains("bigalloc") {
-        true => random.one_of(&["", "^64bit"]),
-        false => random.one_of(&["", "", "", "64bit", "^64bit", "^64bit", "^extents,^64bit"]),
+    let width = if layout.contains("bigalloc") {
+        random.one_of(&["", "^64bit"])
+    } else {
+        random.one_of(&["", "", "", "64bit", "^64bit", "^64bit", "^extents,^64bit"])
     };
     let lists = [
         layout,

@@ -248,9 +248,10 @@ impl Expect {
         self.files[file].promise_xattrs();
         self.files[file].may_be_nameless = false;
         for values in self.names.values_mut() {
-            match values.last() == Some(&Some(file)) {
-                true => *values = vec![Some(file)],
-                false => values.retain(|value| *value != Some(file)),
+            if values.last() == Some(&Some(file)) {
+                *values = vec![Some(file)]
+            } else {
+                values.retain(|value| *value != Some(file))
             }
         }
     }

@@ -189,12 +189,13 @@ fn e2fsck(option: &str, path: &Path) -> Result<(), String> {
         "-fn" => testkit::found_nothing(&output),
         _ => matches!(output.status.code(), Some(0..=1)),
     };
-    match is_fine {
-        true => Ok(()),
-        false => Err(format!(
+    if is_fine {
+        Ok(())
+    } else {
+        Err(format!(
             "e2fsck {option}: {}",
             String::from_utf8_lossy(&output.stdout).trim()
-        )),
+        ))
     }
 }
 

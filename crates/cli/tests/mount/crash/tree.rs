@@ -38,9 +38,10 @@ pub fn of_directory(root: &Path) -> std::io::Result<FoundTree> {
             let found = Found {
                 is_directory,
                 inode: metadata.ino(),
-                bytes: match is_directory {
-                    true => Vec::new(),
-                    false => std::fs::read(&path)?,
+                bytes: if is_directory {
+                    Vec::new()
+                } else {
+                    std::fs::read(&path)?
                 },
                 xattrs: xattrs(&path)?,
             };
@@ -85,9 +86,10 @@ pub fn of_image(fs: &Fs) -> Result<FoundTree, lanefs::Error> {
             let found = Found {
                 is_directory,
                 inode: metadata.ino.0.into(),
-                bytes: match is_directory {
-                    true => Vec::new(),
-                    false => fs.read(&path)?,
+                bytes: if is_directory {
+                    Vec::new()
+                } else {
+                    fs.read(&path)?
                 },
                 xattrs: fs
                     .xattrs(&path)?
@@ -105,8 +107,9 @@ pub fn of_image(fs: &Fs) -> Result<FoundTree, lanefs::Error> {
 }
 
 fn joined(directory: &str, name: &str) -> String {
-    match directory.is_empty() {
-        true => name.to_owned(),
-        false => format!("{directory}/{name}"),
+    if directory.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{directory}/{name}")
     }
 }

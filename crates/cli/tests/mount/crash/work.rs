@@ -153,9 +153,10 @@ impl Workload {
     fn new_name(&mut self) -> String {
         self.made += 1;
         let (client, number) = (self.client, self.made);
-        match self.random.one_in(3) {
-            true => format!("{SHARED}/c{client}-{number}"),
-            false => format!("{}/f{number}", self.random.pick(&self.directories)),
+        if self.random.one_in(3) {
+            format!("{SHARED}/c{client}-{number}")
+        } else {
+            format!("{}/f{number}", self.random.pick(&self.directories))
         }
     }
 
@@ -190,9 +191,10 @@ impl Workload {
     }
 
     fn buffered_or_synchronous(&mut self) -> How {
-        match self.random.one_in(6) {
-            true => How::Synchronous,
-            false => How::Buffered,
+        if self.random.one_in(6) {
+            How::Synchronous
+        } else {
+            How::Buffered
         }
     }
 
@@ -244,9 +246,10 @@ impl Workload {
             for _ in 0..1 + self.random.below(ROW_MOST) {
                 let offset = self.random.below(size + len);
                 let len = 1 + self.random.below(size + len - offset);
-                let how = match self.random.one_in(4) {
-                    true => How::Mapped,
-                    false => How::Buffered,
+                let how = if self.random.one_in(4) {
+                    How::Mapped
+                } else {
+                    How::Buffered
                 };
                 let op = self.write(offset, len, how, (name.clone(), file));
                 self.row.push_back(op);
@@ -265,9 +268,10 @@ impl Workload {
                 let size = self.files[file].0;
                 let op = self.write(size, len, How::Buffered, (name.clone(), file));
                 self.row.push_back(op);
-                let what = match self.random.one_in(2) {
-                    true => Sync::Fsync,
-                    false => Sync::Fdatasync,
+                let what = if self.random.one_in(2) {
+                    Sync::Fsync
+                } else {
+                    Sync::Fdatasync
                 };
                 self.then_sync(&name, what);
             }
@@ -315,9 +319,10 @@ impl Workload {
     /// To a new name, or over another file.
     fn rename(&mut self) -> Option<Op> {
         let (from, file) = self.pick();
-        let to = match self.random.one_in(2) {
-            true => self.pick().0,
-            false => self.new_name(),
+        let to = if self.random.one_in(2) {
+            self.pick().0
+        } else {
+            self.new_name()
         };
         // Of two names of one file rename(2) leaves both.
         (self.names.get(&to) != Some(&file)).then(|| {

@@ -36,10 +36,7 @@ impl LateFeature {
     pub(crate) fn new(geometry: &Geometry, feature: Feature) -> LateFeature {
         LateFeature {
             feature,
-            on_since: Guarded::new(match geometry.has(feature) {
-                true => 0,
-                false => OFF,
-            }),
+            on_since: Guarded::new(if geometry.has(feature) { 0 } else { OFF }),
             new: EpochLists::new(),
         }
     }
@@ -75,11 +72,12 @@ impl LateFeature {
         sealed: Epoch,
         folded: &mut Folded<'_>,
     ) -> Result<(), JournalError> {
-        match self.new.take(sealed).is_empty() {
-            true => Ok(()),
-            false => change_superblock(geometry, folded, |sb| {
+        if self.new.take(sealed).is_empty() {
+            Ok(())
+        } else {
+            change_superblock(geometry, folded, |sb| {
                 sb.set_features(sb.features().with(self.feature));
-            }),
+            })
         }
     }
 }

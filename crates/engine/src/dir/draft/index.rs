@@ -145,9 +145,10 @@ fn add_level(draft: &mut DirDraft<'_>) -> Result<(), Error> {
         .directory
         .root(&block)
         .map_err(|corrupt| draft.directory.corrupt(corrupt))?;
-    let most = match draft.directory.volume.has(Feature::LARGE_DIR) {
-        true => htree::LEVELS_MAX_LARGE,
-        false => htree::LEVELS_MAX,
+    let most = if draft.directory.volume.has(Feature::LARGE_DIR) {
+        htree::LEVELS_MAX_LARGE
+    } else {
+        htree::LEVELS_MAX
     };
     if root.levels >= most {
         return Err(Error::DirectoryFull);

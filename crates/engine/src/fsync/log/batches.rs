@@ -228,9 +228,10 @@ impl FsyncLog {
         // Not before: from here on the batch may be encoded.
         drop(running);
         self.tell_leader(members);
-        match is_whole {
-            true => Ok(batch),
-            false => Err(Unlogged::Closed),
+        if is_whole {
+            Ok(batch)
+        } else {
+            Err(Unlogged::Closed)
         }
     }
 
@@ -280,9 +281,10 @@ impl FsyncLog {
         };
         let again = |item: &mut Item| {
             if let Item::Record(logged) = item {
-                match logged.fields.len() == inode.fields.len() {
-                    true => logged.fields.copy_from_slice(&inode.fields),
-                    false => logged.fields.clone_from(&inode.fields),
+                if logged.fields.len() == inode.fields.len() {
+                    logged.fields.copy_from_slice(&inode.fields)
+                } else {
+                    logged.fields.clone_from(&inode.fields)
                 }
                 logged.stamp = batch;
             }

@@ -56,9 +56,10 @@ impl Worth {
         if self.logs < TRIED {
             return None;
         }
-        self.declined = match self.syncs < WORTHWHILE * TRIED {
-            true => (2 * self.declined).clamp(DECLINED_FIRST, DECLINED_MOST),
-            false => 0,
+        self.declined = if self.syncs < WORTHWHILE * TRIED {
+            (2 * self.declined).clamp(DECLINED_FIRST, DECLINED_MOST)
+        } else {
+            0
         };
         (self.logs, self.syncs) = (0, 0);
         Some(self.declined)

@@ -236,9 +236,10 @@ impl<K: Ord + Copy + Default, V> LogTree<K, V> {
         let (mut level, mut value, mut merge) = (1, value, Some(merge));
         loop {
             // If the root split since, one node more is locked exclusively than needed.
-            let above = match self.height.get() < level {
-                true => self.lock_exclusive(&self.anchor),
-                false => Above::Shared(self.anchor.body.read()),
+            let above = if self.height.get() < level {
+                self.lock_exclusive(&self.anchor)
+            } else {
+                Above::Shared(self.anchor.body.read())
             };
             let mut put = |items: &mut Vec<(K, V)>, value: V| {
                 let place = items.binary_search_by_key(&key, |(key, _)| *key);

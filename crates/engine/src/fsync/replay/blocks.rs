@@ -32,9 +32,10 @@ pub(super) fn trim(mounted: &LiveFs, everything: &mut Everything) -> Result<(), 
     for (ino, runs) in &mut everything.runs {
         let number = volume.geometry().group_of_ino(*ino);
         let (group, index) = number.ok_or(Error::NotFound)?;
-        let home = match groups.inode_bits(volume, group)?.is_in_image(index) {
-            true => Some(*mounted.load(*ino)?),
-            false => None,
+        let home = if groups.inode_bits(volume, group)?.is_in_image(index) {
+            Some(*mounted.load(*ino)?)
+        } else {
+            None
         };
         let said = everything.inodes.get(ino).map(|said| said.inode);
         let Some(inode) = said.filter(|said| said.mode() != 0).or(home) else {
@@ -128,10 +129,11 @@ impl<'a> Replay<'a> {
         volume.check_unowned(ino, at, to.end - first)?;
         let mut missing = Vec::new();
         let is_fresh = self.fresh.contains(&ino);
-        let before = match is_fresh {
+        let before = if is_fresh {
             // It is not made yet.
-            true => vec![Mapping::hole(first..to.end)],
-            false => self.mapped(ino, first, to.end)?,
+            vec![Mapping::hole(first..to.end)]
+        } else {
+            self.mapped(ino, first, to.end)?
         };
         for run in before {
             let wanted = FsBlock(at.0 + (run.logical - first));
@@ -310,9 +312,10 @@ impl<'a> Replay<'a> {
             |(index, word): (usize, &u64)| u64::from(said.inode.block_word(index)) == *word;
         // What it has behind its end, as in the middle of a truncation, is left out.
         let end = blocks_of(self.mounted, &said.inode).min(DIRECT as u64) as usize;
-        match words[..end].iter().enumerate().all(is_same) {
-            true => Ok(()),
-            false => Err(other_blocks(ino)),
+        if words[..end].iter().enumerate().all(is_same) {
+            Ok(())
+        } else {
+            Err(other_blocks(ino))
         }
     }
 

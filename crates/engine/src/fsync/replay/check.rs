@@ -22,9 +22,10 @@ impl Replay<'_> {
             if inode.mode() == 0 || inode.links_count() == 0 || !self.is_in_use(*ino)? {
                 continue;
             }
-            let before = match self.fresh.contains(ino) {
-                true => None,
-                false => Some(self.mounted.load(*ino)?.size(false)),
+            let before = if self.fresh.contains(ino) {
+                None
+            } else {
+                Some(self.mounted.load(*ino)?.size(false))
             };
             let fits = match inode.file_type() {
                 Some(FileType::Directory) => true,
@@ -70,11 +71,12 @@ impl Replay<'_> {
             let blocks = dir::blocks_a_look(volume, self.mounted.load(parent)?)?.unwrap_or(0);
             searched = searched.saturating_add(names.saturating_mul(blocks));
         }
-        match searched > limits::NAMES_BLOCKS {
-            true => Err(Error::Unsupported(
+        if searched > limits::NAMES_BLOCKS {
+            Err(Error::Unsupported(
                 "too many names in fast commits for large directories without an index",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 

@@ -84,9 +84,10 @@ impl Replay<'_> {
     /// The blocks that an inode's space is: data, index, attributes.
     fn blocks_of(&self, locked: &Exclusive<'_>) -> Result<Vec<(FsBlock, u64)>, Error> {
         let inode = locked.inode().snapshot();
-        let mut runs = match map::is_mapped(&inode) {
-            true => ExtentDraft::new(self.mounted, locked)?.into_blocks()?,
-            false => Vec::new(),
+        let mut runs = if map::is_mapped(&inode) {
+            ExtentDraft::new(self.mounted, locked)?.into_blocks()?
+        } else {
+            Vec::new()
         };
         let attributes = inode.xattr_block();
         if attributes != FsBlock(0) {

@@ -271,9 +271,10 @@ impl EpochChanges {
         let Some(changed) = shard.inodes.get(&ino) else {
             return Some((BlockRanges::default(), false));
         };
-        let ranges = match changed.is_in_log {
-            true => &changed.since_log,
-            false => &changed.ranges,
+        let ranges = if changed.is_in_log {
+            &changed.since_log
+        } else {
+            &changed.ranges
         };
         let is_told = !changed.has_too_many && !changed.had_index;
         is_told.then(|| (ranges.clone(), changed.is_in_log))

@@ -34,9 +34,12 @@ impl Leaf {
     pub(super) fn of(block: &[u8], form: DirForm) -> Leaf {
         // A broken record was found before the change was made; here it counts as no room.
         let entries = dirent::entries(block, form).map_while(Result::ok);
-        let gaps = entries.map(|entry| match entry.is_used() {
-            true => entry.len.saturating_sub(form.record_len(entry.name)),
-            false => entry.len,
+        let gaps = entries.map(|entry| {
+            if entry.is_used() {
+                entry.len.saturating_sub(form.record_len(entry.name))
+            } else {
+                entry.len
+            }
         });
         Leaf {
             gaps: gaps.filter(|gap| *gap > 0).collect(),
@@ -111,9 +114,10 @@ mod tests {
             let new: Vec<_> = (1000..1060).map(&mut name).collect();
             let mut left: Vec<&Vec<u8>> = Vec::new();
             for name in &old {
-                match random.one_in(3) {
-                    true => take(&mut block, name),
-                    false => left.push(name),
+                if random.one_in(3) {
+                    take(&mut block, name)
+                } else {
+                    left.push(name)
                 }
             }
             let mut leaf = Leaf::of(&block, form());

@@ -45,12 +45,11 @@ impl LiveRecord {
         only_record: bool,
     ) {
         debug_assert!(Inode::parse(slot).is_ok_and(|there| there.words() == inode.words()));
-        let words = match only_record {
-            true => words_with(inode, Rest::of_word(self.latest.word(RECORD_WORDS))),
-            false => {
-                let seed = inode::checksum_seed(place.csum_seed, place.ino, inode.generation());
-                words(inode, slot, seed)
-            }
+        let words = if only_record {
+            words_with(inode, Rest::of_word(self.latest.word(RECORD_WORDS)))
+        } else {
+            let seed = inode::checksum_seed(place.csum_seed, place.ino, inode.generation());
+            words(inode, slot, seed)
         };
         self.latest.replace(&words);
         self.bytes.set(inode.size(true));

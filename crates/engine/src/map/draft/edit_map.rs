@@ -161,15 +161,12 @@ impl<'a> MapDraft<'a> {
     fn check(&self, pointer: u32) -> Result<FsBlock, Error> {
         let block = FsBlock(pointer.into());
         let volume = self.ground.mounted.volume();
-        match volume.blocks().contains(&block.0) {
-            true => {
-                volume.check_unowned(self.ground.ino, block, 1)?;
-                Ok(block)
-            }
-            false => {
-                let corrupt = Corrupt::at(Site::MapPointer).ino(self.ground.ino);
-                Err(corrupt.block(block).into())
-            }
+        if volume.blocks().contains(&block.0) {
+            volume.check_unowned(self.ground.ino, block, 1)?;
+            Ok(block)
+        } else {
+            let corrupt = Corrupt::at(Site::MapPointer).ino(self.ground.ino);
+            Err(corrupt.block(block).into())
         }
     }
 

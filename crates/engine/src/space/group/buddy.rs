@@ -101,9 +101,10 @@ impl Buddy {
 
     /// The first run of `want` free blocks at or behind `from`.
     pub(crate) fn find_behind(&self, from: u32, want: u32) -> Option<Range<u32>> {
-        match want > self.longest() {
-            true => None,
-            false => bitmap::find_clear_run(&self.used, from, self.len, want),
+        if want > self.longest() {
+            None
+        } else {
+            bitmap::find_clear_run(&self.used, from, self.len, want)
         }
     }
 
@@ -193,9 +194,10 @@ impl Buddy {
     fn change_chunk(&mut self, start: u32, order: u32, is_free: bool) {
         let at = self.starts[order as usize] as usize;
         let (bits, index) = (&mut self.chunks[at..], start >> order);
-        match is_free {
-            true => bitmap::set(bits, index),
-            false => bitmap::clear(bits, index),
+        if is_free {
+            bitmap::set(bits, index)
+        } else {
+            bitmap::clear(bits, index)
         }
         let count = &mut self.counts[order as usize];
         *count = if is_free { *count + 1 } else { *count - 1 };

@@ -303,9 +303,10 @@ impl Groups {
             let Some(group) = self.loaded.take() else {
                 return;
             };
-            match self.evict(group) {
-                true => self.loaded.evictions.add(1),
-                false => self.loaded.put(group),
+            if self.evict(group) {
+                self.loaded.evictions.add(1)
+            } else {
+                self.loaded.put(group)
             }
         }
     }

@@ -24,16 +24,18 @@ pub(super) fn watermarks(volume: &OpenVolume, desc: &GroupDesc) -> (u32, u32) {
     if !geometry.has_metadata_csum() && !geometry.has(Feature::UNINIT_BG) {
         return (0, len);
     }
-    let used_end = match desc.has(flags::INODE_UNINIT) {
-        true => 0,
-        false => len - desc.itable_unused().min(len),
+    let used_end = if desc.has(flags::INODE_UNINIT) {
+        0
+    } else {
+        len - desc.itable_unused().min(len)
     };
-    match desc.has(flags::INODE_ZEROED) {
-        true => (used_end, len),
-        false => (
+    if desc.has(flags::INODE_ZEROED) {
+        (used_end, len)
+    } else {
+        (
             used_end,
             used_end.next_multiple_of(geometry.inodes_per_block()),
-        ),
+        )
     }
 }
 

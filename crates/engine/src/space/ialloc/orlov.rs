@@ -235,9 +235,10 @@ impl<'a> Flex<'a> {
             let is_crowded = stock.directories >= most_directories
                 || stock.inodes < least_inodes
                 || stock.blocks < least_blocks;
-            match is_crowded {
-                true => None,
-                false => self.first(flex_group),
+            if is_crowded {
+                None
+            } else {
+                self.first(flex_group)
             }
         })
     }

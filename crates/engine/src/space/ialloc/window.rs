@@ -152,9 +152,10 @@ impl Window {
     /// Gives all numbers back if none was taken for `ticks` ticks; returns how many.
     pub(super) fn draw_back_idle(&self, tick: u32, ticks: u32) -> u32 {
         let mut state = self.state.lock();
-        match state.left > 0 && tick.wrapping_sub(state.used) >= ticks {
-            true => give_back(&self.inodes, &mut state),
-            false => 0,
+        if state.left > 0 && tick.wrapping_sub(state.used) >= ticks {
+            give_back(&self.inodes, &mut state)
+        } else {
+            0
         }
     }
 

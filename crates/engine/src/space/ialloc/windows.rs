@@ -312,9 +312,10 @@ impl Windows {
 fn look_around(slot: &dyn SlotHints, directory: &OfInode) -> Neighbours {
     let window = directory.window();
     let (names, is_known) = window.map_or((0, false), |window| window.names(slot.changes()));
-    let around = match is_known {
-        true => Neighbours::default(),
-        false => slot.neighbours(),
+    let around = if is_known {
+        Neighbours::default()
+    } else {
+        slot.neighbours()
     };
     let most = around.most.unwrap_or(u32::MAX);
     Neighbours {

@@ -113,9 +113,10 @@ impl OfFile {
             return found;
         }
         for piece in self.pieces.lock().iter() {
-            match piece.logical <= at {
-                true => found.before = piece.end(),
-                false => found.behind = found.behind.min(piece.logical),
+            if piece.logical <= at {
+                found.before = piece.end()
+            } else {
+                found.behind = found.behind.min(piece.logical)
             }
         }
         found
@@ -276,9 +277,10 @@ impl Preallocations {
     fn list(&self, ino: Ino) -> Option<Ino> {
         let mut files = self.lanes.mine().kept.files.lock();
         files.push_back(ino);
-        match files.len() > FILES {
-            true => files.pop_front(),
-            false => None,
+        if files.len() > FILES {
+            files.pop_front()
+        } else {
+            None
         }
     }
 

@@ -130,9 +130,10 @@ impl Search<'_> {
             .or_else(|| bits.buddy().find_behind(bit, behind))
             // A failure is remembered, so that the next search does not look again.
             .or_else(|| bits.buddy().find(behind))?;
-        match self.is_near {
-            true => bits.buddy().run_at(found.start, self.want),
-            false => Some(found),
+        if self.is_near {
+            bits.buddy().run_at(found.start, self.want)
+        } else {
+            Some(found)
         }
     }
 

@@ -17,9 +17,10 @@ pub(super) struct Counts {
 impl Counts {
     /// Counts a search that found a slot or did not, skipped `skipped` full ranges, and met this.
     pub(super) fn note(&self, found: bool, skipped: u64, met: Met) {
-        match found {
-            true => self.taken.add(1),
-            false => self.fallbacks.add(1),
+        if found {
+            self.taken.add(1)
+        } else {
+            self.fallbacks.add(1)
         }
         for (counter, amount) in [
             (&self.skipped, skipped),

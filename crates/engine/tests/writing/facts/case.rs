@@ -141,9 +141,10 @@ impl Seen {
 
 fn found_wrong(path: &Path) -> String {
     let output = testkit::e2fsck_with(&["-fn"], path);
-    match testkit::found_nothing(&output) {
-        true => String::new(),
-        false => String::from_utf8_lossy(&output.stdout).into_owned(),
+    if testkit::found_nothing(&output) {
+        String::new()
+    } else {
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 }
 
@@ -187,9 +188,10 @@ fn replay_by_e2fsck(path: &Path, options: &[&str]) -> String {
     // Whatever it says: what is there afterwards counts.
     let replay = testkit::e2fsck_with(options, path);
     let wrong = found_wrong(path);
-    match wrong.is_empty() {
-        true => wrong,
-        false => String::from_utf8_lossy(&replay.stdout).into_owned() + &wrong,
+    if wrong.is_empty() {
+        wrong
+    } else {
+        String::from_utf8_lossy(&replay.stdout).into_owned() + &wrong
     }
 }
 

@@ -11,28 +11,31 @@ pub(in super::super) type Root = PathBuf;
 
 /// Finds the directory with this path.
 pub(in super::super) fn open_root(path: &Path) -> io::Result<Root> {
-    match path.metadata()?.is_dir() {
-        true => path.canonicalize(),
-        false => Err(ErrorKind::NotADirectory.into()),
+    if path.metadata()?.is_dir() {
+        path.canonicalize()
+    } else {
+        Err(ErrorKind::NotADirectory.into())
     }
 }
 
 /// Opens the file at `relative` for reading. No symbolic link is followed.
 pub(in super::super) fn open_file(root: &Root, relative: &[u8]) -> io::Result<File> {
     let path = found(root, relative)?;
-    match path.symlink_metadata()?.is_file() {
-        true => File::open(path),
+    if path.symlink_metadata()?.is_file() {
+        File::open(path)
+    } else {
         // Opening a pipe would wait for a writer.
-        false => Err(io::Error::other("it is no longer a regular file")),
+        Err(io::Error::other("it is no longer a regular file"))
     }
 }
 
 /// Finds the directory at `relative`. No symbolic link is followed.
 pub(in super::super) fn open_folder(root: &Root, relative: &[u8]) -> io::Result<Root> {
     let path = found(root, relative)?;
-    match path.symlink_metadata()?.is_dir() {
-        true => Ok(path),
-        false => Err(ErrorKind::NotADirectory.into()),
+    if path.symlink_metadata()?.is_dir() {
+        Ok(path)
+    } else {
+        Err(ErrorKind::NotADirectory.into())
     }
 }
 

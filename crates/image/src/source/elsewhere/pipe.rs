@@ -17,10 +17,11 @@ impl Read for Pipe<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read(buf)?;
         // Relaxed: a flag that only ends loops; no data is published with it.
-        match self.cancel.load(Ordering::Relaxed) {
+        if self.cancel.load(Ordering::Relaxed) {
             // Not the kind `Interrupted`, after which readers try again.
-            true => Err(io::Error::other("interrupted")),
-            false => Ok(count),
+            Err(io::Error::other("interrupted"))
+        } else {
+            Ok(count)
         }
     }
 }

@@ -85,9 +85,10 @@ impl<'a> Walk<'a> {
             }
         }
         unreadable.sort_by(|one, other| one.0.cmp(&other.0));
-        match unreadable.is_empty() {
-            true => Ok(()),
-            false => Err(SourceError::Unreadable(unreadable)),
+        if unreadable.is_empty() {
+            Ok(())
+        } else {
+            Err(SourceError::Unreadable(unreadable))
         }
     }
 
@@ -114,9 +115,10 @@ impl<'a> Walk<'a> {
         };
         let first = tasks.len();
         for name in names {
-            let path = match task.path.is_empty() {
-                true => name.as_encoded_bytes().to_vec(),
-                false => [&task.path, &b"/"[..], name.as_encoded_bytes()].concat(),
+            let path = if task.path.is_empty() {
+                name.as_encoded_bytes().to_vec()
+            } else {
+                [&task.path, &b"/"[..], name.as_encoded_bytes()].concat()
             };
             match self.look(&folder.join(&name), &name, &path, *directories, &mut batch) {
                 Ok(true) => {
@@ -164,9 +166,10 @@ impl<'a> Walk<'a> {
         }
         let name_len = u16::try_from(name.len());
         let name_len = name_len.map_err(|_| ErrorKind::InvalidFilename)?;
-        let target = match metadata.is_symlink() {
-            true => target_of(place)?,
-            false => Vec::new(),
+        let target = if metadata.is_symlink() {
+            target_of(place)?
+        } else {
+            Vec::new()
         };
         let index = batch.found.len() as u32;
         let own = host::HostAttributes::of(&metadata);
@@ -217,9 +220,10 @@ impl<'a> Walk<'a> {
     }
 
     fn full(&self, path: &[u8]) -> PathBuf {
-        match path.is_empty() {
-            true => self.path.to_path_buf(),
-            false => self.path.join(&*host::name(path)),
+        if path.is_empty() {
+            self.path.to_path_buf()
+        } else {
+            self.path.join(&*host::name(path))
         }
     }
 }
@@ -227,9 +231,10 @@ impl<'a> Walk<'a> {
 /// The target of a symbolic link, with `/` between its parts.
 fn target_of(place: &Path) -> io::Result<Vec<u8>> {
     let target = host::path_bytes(&place.read_link()?).into_owned();
-    match target.len() > usize::from(u16::MAX) {
-        true => Err(ErrorKind::InvalidFilename.into()),
-        false => Ok(target),
+    if target.len() > usize::from(u16::MAX) {
+        Err(ErrorKind::InvalidFilename.into())
+    } else {
+        Ok(target)
     }
 }
 

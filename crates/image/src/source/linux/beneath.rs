@@ -65,9 +65,10 @@ pub(in super::super) fn open_directory(
     root: BorrowedFd<'_>,
     relative: &[u8],
 ) -> Result<OwnedFd, Errno> {
-    match device::host::follows_descriptors() {
-        true => open_by_parts(root, relative, OFlags::DIRECTORY),
-        false => open_beneath(root, relative, OFlags::DIRECTORY),
+    if device::host::follows_descriptors() {
+        open_by_parts(root, relative, OFlags::DIRECTORY)
+    } else {
+        open_beneath(root, relative, OFlags::DIRECTORY)
     }
 }
 

@@ -55,9 +55,10 @@ impl Digest {
 
     /// What hashes bytes, to be compared with this digest.
     pub(super) fn hasher(&self) -> Hasher {
-        match self.0.starts_with("sha256:") {
-            true => Hasher::Sha256(Sha256::new()),
-            false => Hasher::Sha512(Sha512::new()),
+        if self.0.starts_with("sha256:") {
+            Hasher::Sha256(Sha256::new())
+        } else {
+            Hasher::Sha512(Sha512::new())
         }
     }
 

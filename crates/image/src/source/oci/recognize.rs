@@ -177,13 +177,14 @@ impl<'a, 'l> Recognizer<'a, 'l> {
             return Ok(None);
         };
         if old_save {
-            return match self
+            return if self
                 .held
                 .iter()
                 .any(|entry| is_old_layer(&entry.path, &mut members))
             {
-                true => Err(self.wrong(documents::OLD_SAVE.into())),
-                false => Ok(None),
+                Err(self.wrong(documents::OLD_SAVE.into()))
+            } else {
+                Ok(None)
             };
         }
         let mut manifest = self.manifest.take();
@@ -374,10 +375,7 @@ impl<'a, 'l> Recognizer<'a, 'l> {
             }
         }
         self.current.passed = partial;
-        match partial {
-            true => Ok(()),
-            false => self.apply.end(),
-        }
+        if partial { Ok(()) } else { self.apply.end() }
     }
 
     /// Takes a member of a plain archive.
@@ -520,9 +518,10 @@ impl Visitor for Recognizer<'_, '_> {
 
     fn end(&mut self) -> Result<(), TarStop> {
         if self.state == State::Plain {
-            return match self.current.passed {
-                true => self.apply.end(),
-                false => Ok(()),
+            return if self.current.passed {
+                self.apply.end()
+            } else {
+                Ok(())
             };
         }
         self.current.seen = false;

@@ -300,9 +300,12 @@ impl<'a> Extraction<'a> {
         }
         let mut xattrs = inode.xattrs()?;
         let acls = [host::ACCESS_ACL, host::DEFAULT_ACL].map(CStr::to_bytes);
-        xattrs.retain(|xattr| match acls.contains(&&*xattr.name) {
-            true => keep.acls,
-            false => keep.xattrs,
+        xattrs.retain(|xattr| {
+            if acls.contains(&&*xattr.name) {
+                keep.acls
+            } else {
+                keep.xattrs
+            }
         });
         Ok(xattrs)
     }

@@ -139,9 +139,10 @@ fn choice(text: &str) -> Result<Choice, String> {
 
 fn mechanism(text: &str) -> Result<String, String> {
     let names: Vec<&str> = mechanisms().map(|(name, _)| name).collect();
-    match names.contains(&text) {
-        true => Ok(text.to_owned()),
-        false => Err(format!("there are {}", names.join(", "))),
+    if names.contains(&text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("there are {}", names.join(", ")))
     }
 }
 
@@ -268,9 +269,10 @@ impl Args {
             }
             writeln!(output)?;
             for table in measured.iter().flat_map(|one| &one.tables) {
-                match self.markdown {
-                    true => figures::markdown(&mut output, table, None)?,
-                    false => figures::text(&mut output, table)?,
+                if self.markdown {
+                    figures::markdown(&mut output, table, None)?
+                } else {
+                    figures::text(&mut output, table)?
                 }
             }
         }
@@ -279,9 +281,10 @@ impl Args {
     }
 
     fn setup(&self) -> Setup {
-        let usual = match self.quick {
-            true => (2, 0.03, 6, 0.1),
-            false => (5, 0.2, 30, 1.0),
+        let usual = if self.quick {
+            (2, 0.03, 6, 0.1)
+        } else {
+            (5, 0.2, 30, 1.0)
         };
         Setup {
             engine: !self.no_engine,
@@ -289,9 +292,10 @@ impl Args {
             size: self.size,
             on: self.on.clone(),
             remount: self.remount,
-            workers: match self.threads.is_empty() {
-                true => None,
-                false => Some(self.threads.iter().copied().map(usize::from).collect()),
+            workers: if self.threads.is_empty() {
+                None
+            } else {
+                Some(self.threads.iter().copied().map(usize::from).collect())
             },
             rounds: self.rounds.unwrap_or(usual.0).into(),
             time: self.time.unwrap_or(Duration::from_secs_f64(usual.1)),
@@ -301,9 +305,10 @@ impl Args {
                 .map(|micros| Duration::from_micros(micros.into())),
             scale: self.scale.unwrap_or(usual.3),
             seed: self.seed,
-            mechanisms: match self.variants.is_empty() {
-                true => None,
-                false => Some(self.variants.clone()),
+            mechanisms: if self.variants.is_empty() {
+                None
+            } else {
+                Some(self.variants.clone())
             },
         }
     }

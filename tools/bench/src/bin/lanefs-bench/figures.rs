@@ -63,11 +63,11 @@ fn line(name: &str, cells: &[Cell], text: impl Fn(&Cell) -> String) -> Vec<Strin
 /// The rows of which other figures are shown.
 fn shown_rows(table: &Table, details: usize) -> Vec<usize> {
     let all = 0..table.rows.len();
-    match details * table.rows.len() > LINES {
-        true => all
-            .filter(|row| *row == 0 || row + 1 == table.rows.len())
-            .collect(),
-        false => all.collect(),
+    if details * table.rows.len() > LINES {
+        all.filter(|row| *row == 0 || row + 1 == table.rows.len())
+            .collect()
+    } else {
+        all.collect()
     }
 }
 
@@ -118,9 +118,12 @@ pub fn counter_lines(table: &Table) -> Lines {
         let is_general = name.starts_with("buffer.") || name.starts_with("journal.");
         let differs = range.greatest - range.least > 0.02 * range.greatest;
         if range.greatest >= 5e-5 && (differs || !is_general) {
-            lines.push(line(name, cells, |cell| match has(&cell) {
-                true => figure(cell.counter(name)),
-                false => String::new(),
+            lines.push(line(name, cells, |cell| {
+                if has(&cell) {
+                    figure(cell.counter(name))
+                } else {
+                    String::new()
+                }
             }));
         }
     }

@@ -22,9 +22,10 @@ fn main() -> ExitCode {
     survive_file_size_limit();
     let mut words = std::env::args_os().skip(1);
     // No bench, and other options: a command of its own.
-    let ended = match words.next().is_some_and(|word| word == null_server::NAME) {
-        true => null_server::Args::parse_from(std::env::args_os().skip(1)).run(),
-        false => command::Args::parse().run(),
+    let ended = if words.next().is_some_and(|word| word == null_server::NAME) {
+        null_server::Args::parse_from(std::env::args_os().skip(1)).run()
+    } else {
+        command::Args::parse().run()
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -40,9 +40,10 @@ struct Goal {
 
 impl Goal {
     fn is_met(&self) -> bool {
-        match self.is_at_most {
-            true => self.measured <= self.goal,
-            false => self.measured >= self.goal,
+        if self.is_at_most {
+            self.measured <= self.goal
+        } else {
+            self.measured >= self.goal
         }
     }
 }
@@ -103,9 +104,10 @@ pub(super) fn table(
     let missed: Vec<_> = (goals.iter().filter(|goal| !goal.is_met()))
         .map(|goal| goal.what.as_str())
         .collect();
-    table.notes.push(match missed.is_empty() {
-        true => "All met.".into(),
-        false => format!("Missed: {}.", missed.join("; ")),
+    table.notes.push(if missed.is_empty() {
+        "All met.".into()
+    } else {
+        format!("Missed: {}.", missed.join("; "))
     });
     Ok(Some(table))
 }

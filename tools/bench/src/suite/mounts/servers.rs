@@ -292,9 +292,10 @@ impl Drop for Mounted {
 pub(super) fn lanefs() -> Command {
     let this = std::env::current_exe().unwrap_or_default();
     let beside = this.with_file_name("lanefs");
-    match beside.is_file() {
-        true => Command::new(beside),
-        false => Command::new("lanefs"),
+    if beside.is_file() {
+        Command::new(beside)
+    } else {
+        Command::new("lanefs")
     }
 }
 

@@ -141,9 +141,10 @@ pub(super) fn fill(root: &Path, sizes: &Sizes) -> Result<(), Error> {
     }
     write_stream(&root.join("data"), DATA_BLOCKS * BLOCK as u64)?;
     let stream = root.join("stream");
-    match stream.exists() {
-        true => Ok(()),
-        false => write_stream(&stream, sizes.stream),
+    if stream.exists() {
+        Ok(())
+    } else {
+        write_stream(&stream, sizes.stream)
     }
 }
 

@@ -363,17 +363,19 @@ impl FsyncLog {
             // It was found to fit above.
             counted += blocks as u32;
             closures += encoded.closures;
-            match bytes.is_empty() {
-                true => bytes = encoded.bytes,
-                false => bytes.extend_from_slice(&encoded.bytes),
+            if bytes.is_empty() {
+                bytes = encoded.bytes
+            } else {
+                bytes.extend_from_slice(&encoded.bytes)
             }
         }
-        let io = match bytes.is_empty() {
-            true => StepIo::Flush,
-            false => StepIo::Write {
+        let io = if bytes.is_empty() {
+            StepIo::Flush
+        } else {
+            StepIo::Write {
                 first: used,
                 blocks: bytes,
-            },
+            }
         };
         Ok(LogStep {
             io,

@@ -280,9 +280,10 @@ impl InodeBits {
 
     /// Takes one number, if it is available.
     pub(crate) fn take_exact(&self, index: u32) -> Option<Chunk> {
-        match index < self.len {
-            true => self.take_of_word(index / 64, |_| bit(index)),
-            false => None,
+        if index < self.len {
+            self.take_of_word(index / 64, |_| bit(index))
+        } else {
+            None
         }
     }
 
@@ -305,9 +306,10 @@ impl InodeBits {
 
     /// Takes up to `count` of these numbers, the lowest first.
     pub(crate) fn take_among(&self, these: Chunk, count: u32) -> Option<Chunk> {
-        match these.word < self.words() {
-            true => self.take_of_word(these.word, |free| lowest(free & these.bits, count)),
-            false => None,
+        if these.word < self.words() {
+            self.take_of_word(these.word, |free| lowest(free & these.bits, count))
+        } else {
+            None
         }
     }
 
@@ -319,10 +321,10 @@ impl InodeBits {
             return None;
         }
         let wanted = (u64::MAX >> (64 - size)) << (start % 64);
-        self.take_of_word(start / 64, |free| match free & wanted == wanted {
-            true => wanted,
-            false => 0,
-        })
+        self.take_of_word(
+            start / 64,
+            |free| if free & wanted == wanted { wanted } else { 0 },
+        )
     }
 
     /// Takes a chunk of `size` numbers (a power of two, at most 64), or of half the size. A chunk of numbers that were

@@ -44,9 +44,10 @@ impl StreamGoals for Hashed {
     fn goal(&self, geometry: &Geometry, ino: Ino, own: FsBlock) -> FsBlock {
         let group = self.slot(ino).get();
         // A word that is not a group of this volume is ignored.
-        match group < geometry.groups() {
-            true => geometry.group_first_block(Group(group)),
-            false => own,
+        if group < geometry.groups() {
+            geometry.group_first_block(Group(group))
+        } else {
+            own
         }
     }
 

@@ -64,9 +64,10 @@ pub fn draw(table: &Table) -> String {
         .filter(|size| *size > 0.0)
         .fold(f64::INFINITY, f64::min);
     let is_apart = whole.size() > 15.0 * least;
-    let remark = match is_apart {
-        true => "Each row has a scale of its own.",
-        false => "",
+    let remark = if is_apart {
+        "Each row has a scale of its own."
+    } else {
+        ""
     };
     let mut frame = Frame::new(table, remark);
     if !is_many {

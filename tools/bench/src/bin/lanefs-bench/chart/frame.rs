@@ -50,12 +50,13 @@ pub fn escape(text: &str) -> String {
 /// A label that fits; of a path its end.
 pub fn short(text: &str) -> String {
     let len = text.chars().count();
-    match len > LABEL {
-        true => format!(
+    if len > LABEL {
+        format!(
             "…{}",
             text.chars().skip(len - LABEL + 1).collect::<String>()
-        ),
-        false => text.to_owned(),
+        )
+    } else {
+        text.to_owned()
     }
 }
 
@@ -194,27 +195,22 @@ impl Scale {
 
     /// Where the line of nothing is on the axis: at its beginning, if nothing is negative.
     pub fn zero(&self) -> f64 {
-        match self.is_log {
-            true => 0.0,
-            false => self.at(0.0),
-        }
+        if self.is_log { 0.0 } else { self.at(0.0) }
     }
 
     /// Where on the axis a value is: from 0 to 1.
     pub fn at(&self, value: f64) -> f64 {
-        let value = match self.is_log {
-            true => value.max(f64::MIN_POSITIVE).log10(),
-            false => value,
+        let value = if self.is_log {
+            value.max(f64::MIN_POSITIVE).log10()
+        } else {
+            value
         };
         ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
     }
 
     /// What a reader must know of it.
     pub fn remark(&self) -> &'static str {
-        match self.is_log {
-            true => "Logarithmic axis.",
-            false => "",
-        }
+        if self.is_log { "Logarithmic axis." } else { "" }
     }
 }
 
@@ -234,9 +230,10 @@ pub fn tick(value: f64) -> String {
         Some((number, suffix)) => (number, format!(" {suffix}")),
         None => (text.as_str(), String::new()),
     };
-    let number = match number.contains('.') {
-        true => number.trim_end_matches('0').trim_end_matches('.'),
-        false => number,
+    let number = if number.contains('.') {
+        number.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        number
     };
     format!("{number}{suffix}")
 }

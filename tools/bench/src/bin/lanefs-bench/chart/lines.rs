@@ -20,9 +20,12 @@ pub fn draw(table: &Table) -> String {
             .filter_map(lanefs_bench::Cell::spread)
     };
     let least = spreads()
-        .map(|spread| match spread.least < 0.0 {
-            true => spread.least,
-            false => spread.median,
+        .map(|spread| {
+            if spread.least < 0.0 {
+                spread.least
+            } else {
+                spread.median
+            }
         })
         .fold(f64::INFINITY, f64::min);
     let most = spreads().map(|spread| spread.greatest).fold(0.0, f64::max);
@@ -68,11 +71,10 @@ pub fn draw(table: &Table) -> String {
     }
     let used = legend(&mut frame, table, top);
     frame.y = (bottom + 58.0).max(used);
-    let words = match table.columns.len() > APART {
-        true => {
-            "Medians; thin lines from the least sample to the greatest. The thick line is the first column."
-        }
-        false => "Medians; thin lines from the least sample to the greatest.",
+    let words = if table.columns.len() > APART {
+        "Medians; thin lines from the least sample to the greatest. The thick line is the first column."
+    } else {
+        "Medians; thin lines from the least sample to the greatest."
     };
     frame.text(LEFT, frame.y, words, "font-size=\"12\" fill=\"#495057\"");
     frame.y += 16.0;
