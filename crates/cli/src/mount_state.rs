@@ -5,9 +5,12 @@ use std::path::Path;
 
 use lanefs::{Stopped, Timestamp};
 use rustix::fs::getxattr;
+use rustix::io::Errno;
 
 use crate::format;
 
+/// What is reported in place of a server that has ended.
+const GONE: &str = "gone";
 /// Bytes that the answer may have.
 const ANSWER_BYTES: usize = 1 << 12;
 
@@ -19,19 +22,21 @@ pub enum MountState {
     ReadOnly,
     /// It did, until something failed.
     Stopped(Stopped),
+    /// Its server has ended, or the connection to it was cut.
+    Gone,
 }
 
-/// What a mount reports of one thing; `None` where lanefs has not mounted the directory, or the server is gone.
-fn asked(directory: &Path, attribute: &str) -> Option<String> {
+/// What a mount reports of one thing; an error where lanefs has not mounted the directory, or the server is gone.
+fn asked(directory: &Path, attribute: &str) -> Result<String, Errno> {
     let mut answer = vec![0; ANSWER_BYTES];
-    let len = getxattr(directory, attribute, &mut answer[..]).ok()?;
+    let len = getxattr(directory, attribute, &mut answer[..])?;
     answer.truncate(len);
-    Some(String::from_utf8_lossy(&answer).into_owned())
+    Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
 /// What makes changes durable on a mount: `all` (sync(1) and umount(8), too), or `fsync only`, and why.
 pub fn sync_of(directory: &Path) -> Option<String> {
-    let answer = asked(directory, "lanefs.sync")?;
+    let answer = asked(directory, "lanefs.sync").ok()?;
     let mut lines = answer.lines();
     let what = lines.next()?;
     Some(match lines.next() {
@@ -42,11 +47,15 @@ pub fn sync_of(directory: &Path) -> Option<String> {
 
 /// What a mount reports of its state, for [`MountState::parse`]; `None` as for [`MountState::of`].
 pub fn reported_state(directory: &Path) -> Option<String> {
-    asked(directory, "lanefs.state")
+    match asked(directory, "lanefs.state") {
+        Ok(report) => Some(report),
+        Err(Errno::NOTCONN | Errno::CONNABORTED) => Some(GONE.to_owned()),
+        Err(_) => None,
+    }
 }
 
 impl MountState {
-    /// Asks a mount; `None` if the directory is not a mount by lanefs, or the server is gone.
+    /// Asks a mount; `None` if the directory is not a mount by lanefs.
     pub fn of(directory: &Path) -> Option<MountState> {
         MountState::parse(&reported_state(directory)?)
     }
@@ -57,6 +66,7 @@ impl MountState {
         match lines.next()? {
             "writing" => Some(MountState::Writing),
             "read-only" => Some(MountState::ReadOnly),
+            GONE => Some(MountState::Gone),
             "stopped" => {
                 let since = Timestamp {
                     seconds: lines.next()?.parse().ok()?,
@@ -75,6 +85,7 @@ impl fmt::Display for MountState {
         match self {
             MountState::Writing => f.write_str("writing"),
             MountState::ReadOnly => f.write_str("read-only"),
+            MountState::Gone => f.write_str("its server has ended"),
             MountState::Stopped(stopped) => f.write_str(&described(stopped)),
         }
     }

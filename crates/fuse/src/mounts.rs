@@ -28,6 +28,14 @@ pub struct ListedMount {
     pub is_read_only: bool,
 }
 
+impl ListedMount {
+    /// Whether both are one mount, perhaps seen at two directories.
+    #[must_use]
+    pub fn is_same(&self, other: &ListedMount) -> bool {
+        self.connection == other.connection
+    }
+}
+
 /// Our mount on a directory, if the topmost one there is ours.
 #[must_use]
 pub fn mounted_at(directory: &Path) -> Option<ListedMount> {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use device::{DeviceError, FileDevice};
-use fuse::{MountError, Unmounter};
+use fuse::{ListedMount, MountError, Unmounter};
 use lanefs::{Fs, MountOptions, ReplayPolicy};
 use ondisk::Feature;
 use ondisk::superblock::state::VALID;
@@ -62,6 +62,7 @@ impl Args {
         } else {
             answered_state(&directory)?
         };
+        let before = others(&mount);
         let unmounter = Unmounter::new(&directory);
         let unmounted = if self.lazy {
             unmounter.detach()
@@ -81,17 +82,21 @@ impl Args {
         if self.lazy || mount.is_read_only {
             return Ok(());
         }
-        let image = mount.source;
-        wait_until_closed(context, &image);
+        let is_gone = matches!(state, Some(MountState::Gone));
+        // A server that has ended holds no image, so any other mount of it was made later.
+        let known = if is_gone { &[][..] } else { &before };
+        let is_mounted_anew = || others(&mount).iter().any(|other| !is_among(other, known));
+        wait_until_closed(context, &mount.source, is_mounted_anew);
+        let image = &mount.source;
         if let Some(MountState::Stopped(stopped)) = state {
             let mut message = described(&stopped);
-            if !is_clean(&image) {
+            if !is_clean(image) {
                 message += "; not everything could be written home";
             }
             let failure = Failure::new(message).at(image.display());
             return Err(failure.status(UNMOUNT_FAILED).hint(WHAT_IS_LOST));
         }
-        if is_clean(&image) {
+        if is_clean(image) {
             Ok(())
         } else {
             let failure = Failure::new("not everything could be written home").at(image.display());
@@ -167,10 +172,27 @@ fn is_clean(image: &Path) -> bool {
     }
 }
 
-/// Waits while the image is open for writing: the server of the mount writes it home and closes it.
-fn wait_until_closed(context: &Context, image: &Path) {
+/// Other mounts of the image of this one.
+fn others(mount: &ListedMount) -> Vec<ListedMount> {
+    let all = fuse::mounts_of(&mount.source);
+    all.into_iter()
+        .filter(|other| !other.is_same(mount))
+        .collect()
+}
+
+fn is_among(mount: &ListedMount, mounts: &[ListedMount]) -> bool {
+    mounts.iter().any(|known| known.is_same(mount))
+}
+
+/// Waits while the image is open for writing: the server of the mount writes it home and closes it. If the image is
+/// mounted anew, it has done so, or had ended before.
+fn wait_until_closed(context: &Context, image: &Path, is_mounted_anew: impl Fn() -> bool) {
     let mut looks = 0;
     while let Err(DeviceError::InUse { .. }) = FileDevice::open_read_only(image) {
+        // One program at a time may write to an image.
+        if is_mounted_anew() {
+            return;
+        }
         looks += 1;
         if looks == LOOKS_IN_SILENCE {
             let image = image.display();

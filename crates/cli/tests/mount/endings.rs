@@ -274,3 +274,27 @@ fn a_server_whose_starter_has_ended_mounts_nothing() {
     assert!(!mounts.contains(place.path().to_str().unwrap()));
     assert!(fs::read(&image).unwrap() == before);
 }
+
+#[test]
+fn umount_of_a_mount_whose_server_was_killed_does_not_wait_for_a_later_mount_of_the_image() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", 64 << 20, &[]);
+    for options in ["", "nofuseblk"] {
+        let mut dead = Served::start(&image, options);
+        fs::write(dead.path().join("f"), "a").unwrap();
+        testkit::run("sync", &[dead.path().join("f").to_str().unwrap()]);
+        testkit::run("kill", &["-KILL", &dead.process().to_string()]);
+        dead.wait();
+        let later = Served::start(&image, "");
+        let mut umount = Command::new("timeout");
+        let umount = umount.arg("10").arg(lanefs().get_program()).arg("umount");
+        let output = umount.arg(dead.path()).output().unwrap();
+        assert!(output.status.success(), "{options}: {}", said(&output));
+        fs::write(later.path().join("f"), "a").unwrap();
+        later.unmount();
+        is_free(&image);
+    }
+}
