@@ -1,6 +1,7 @@
 //! `cargo xtask crash --full`: every part of a full run, two at a time, each in a process of its own whose output stays
-//! in `target/crash/<commit>/`. A part that was finished at this commit is not run again, so that a run which was
-//! stopped goes on where it was; in the end one table for `results/crash.md` has all finished parts.
+//! in `target/crash/<commit>/`. The commit is the last that changes what is simulated, so that a run goes on where it
+//! was stopped although other crates have changed since: a part that was finished there is not run again. In the end
+//! one table for `results/crash.md` has all finished parts.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,6 +12,17 @@ use std::time::{Duration, Instant};
 
 /// Parts at a time.
 const PROCESSES: usize = 2;
+/// What is simulated, and the simulation.
+const SIMULATED: [&str; 8] = [
+    "crates/buffer",
+    "crates/engine",
+    "crates/jbd2",
+    "crates/journal",
+    "crates/ondisk",
+    "crates/sync",
+    "tools/model",
+    "tools/simulate",
+];
 /// Kinds of images of sequences and the walk.
 const IMAGES: [&str; 5] = ["4k", "1k", "1k-plain", "1k-ext3", FAST];
 /// The kind of image whose fsyncs are fast commits.
@@ -106,14 +118,19 @@ pub fn run(root: &Path, options: &[&str]) -> Result<String, String> {
     table(&commit, &folder, &parts)
 }
 
-/// The commit that is checked out, and whether there is more than that.
+/// The last commit that changed what is simulated, and whether that has changed since.
 fn commit(root: &Path) -> Result<String, String> {
     let git = |words: &[&str]| {
-        let output = Command::new("git").current_dir(root).args(words).output();
+        let mut command = Command::new("git");
+        command.current_dir(root).args(words).arg("--");
+        let output = command.args(SIMULATED).output();
         let output = output.map_err(|error| format!("git does not start: {error}"))?;
         Ok::<String, String>(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    let commit = git(&["rev-parse", "--short=7", "HEAD"])?;
+    let commit = git(&["log", "-1", "--abbrev=7", "--format=%h"])?;
+    if commit.is_empty() {
+        return Err("no commit of git says what is simulated".into());
+    }
     if git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty() {
         Ok(commit)
     } else {
