@@ -508,6 +508,11 @@ impl Unmounter {
         self.run(flags, &["-u", "-z"])
     }
 
+    /// The kernel's number of the connection, if the host lists the mount.
+    pub(crate) fn connection(&self) -> Option<u32> {
+        self.connection
+    }
+
     /// Whether the mount is still at its directory. After `umount -l` it is not, while files on it are open; another
     /// may be there then.
     #[must_use]

@@ -21,6 +21,7 @@
 
 mod abi;
 mod anchor;
+mod bdi;
 mod callers;
 mod classic;
 mod connect;

@@ -14,6 +14,7 @@ use sync::clock::Duration;
 use sync::{Arc, thread};
 
 use crate::abi::init;
+use crate::bdi;
 use crate::classic::{self, FuseDevice};
 use crate::connect::{self, Access, Connection, Fuseblk, MountError, Synced, Unmounter};
 use crate::idle::Idle;
@@ -258,6 +259,9 @@ impl Linked {
                 return Err(error);
             }
         };
+        if let Some(number) = unmounter.connection() {
+            bdi::widen(number);
+        }
         Ok(Linked {
             device,
             unmounter,

@@ -13,6 +13,14 @@ pub(crate) const BLOCK_TYPE: &str = "fuseblk.lanefs";
 /// Bits of a minor number in the kernel's number of a device.
 const MINOR_BITS: u32 = 20;
 
+/// Major and minor number of the device of a mount with this number of a connection.
+pub(crate) fn device_numbers(connection: u32) -> (u32, u32) {
+    (
+        connection >> MINOR_BITS,
+        connection & ((1 << MINOR_BITS) - 1),
+    )
+}
+
 const LIST: &str = "/proc/self/mountinfo";
 
 /// One of our mounts.
@@ -162,6 +170,7 @@ mod tests {
         assert!(find_in(list, Path::new("/mnt/d")).unwrap().is_read_only);
         let anchored = find_in(list, Path::new("/mnt/e")).unwrap();
         assert_eq!(anchored.connection, 7 << 20 | 300);
+        assert_eq!(device_numbers(anchored.connection), (7, 300));
         assert_eq!(find_in(list, Path::new("/mnt/c")), None);
         assert_eq!(find_in(list, Path::new("/")), None);
     }

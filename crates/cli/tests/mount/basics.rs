@@ -487,3 +487,24 @@ fn the_time_of_birth_is_what_the_kernel_shows_of_the_image() {
         assert_eq!(births(&kernel.path()), ours);
     }
 }
+
+#[test]
+fn the_kernel_reads_far_ahead_on_a_mount_by_root() {
+    if !can_mount() || !testkit::is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    for (options, suffix) in [("fuseblk", "-fuseblk"), ("nofuseblk", "")] {
+        let served = Served::start(&image, options);
+        let device = rustix::fs::stat(served.path()).unwrap().st_dev;
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let set = |name: &str| {
+            let file = format!("/sys/class/bdi/{major}:{minor}{suffix}/{name}");
+            fs::read_to_string(&file).unwrap().trim().to_owned()
+        };
+        assert_eq!(set("read_ahead_kb"), "1024", "{options}");
+        assert_eq!(set("max_ratio"), "20", "{options}");
+        served.unmount();
+    }
+}
