@@ -23,7 +23,7 @@ use crate::anchor::Anchor;
 use crate::control::{CONNECTIONS, Control};
 use crate::mounts;
 
-const DEVICE: &str = "/dev/fuse";
+pub(crate) const DEVICE: &str = "/dev/fuse";
 /// The target of a descriptor's link in /proc that belongs to an io_uring ring.
 const RING: &str = "anon_inode:[io_uring]";
 const PROGRAM: &str = "fusermount3";

@@ -85,7 +85,13 @@ pub fn answer_all<'a>(
         takes_privileges: true,
         ..Agreed::default()
     };
-    let volume: BoxedFs = Box::new(MountedImage::new(fs, true, Synced::All, None, agreed));
+    let volume: BoxedFs = Box::new(MountedImage::new(
+        fs,
+        true,
+        Synced::All.into(),
+        None,
+        agreed,
+    ));
     let volume = Arc::new(volume);
     let waiters = Arc::new(Waiters::new(1));
     let server = Server::new(Arc::clone(&waiters));

@@ -22,6 +22,7 @@ use crate::operations::BoxedFs;
 use crate::readers::Readers;
 use crate::serve::Wanted;
 use crate::session::{ServeError, Session};
+use crate::tuning::Reports;
 use crate::uring::{self, QueueGate, QueueSizes, RefusedQueue};
 use crate::volume::{Agreed, MountedImage};
 use crate::waiters::Waiters;
@@ -52,6 +53,8 @@ pub struct Options {
     /// Have the kernel keep what programs write, and write it later: then only fsync makes it durable. Ignored if the
     /// mount is read-only.
     pub writeback_cache: bool,
+    /// What the mount reports of its other options, by name: see `lanefs tune`.
+    pub shown: Vec<(&'static str, String)>,
 }
 
 impl Options {
@@ -135,6 +138,7 @@ impl Default for Options {
             destroy_timeout: DESTROY_TIMEOUT,
             no_open: false,
             writeback_cache: false,
+            shown: Vec::new(),
         }
     }
 }
@@ -145,6 +149,8 @@ pub struct Mounted {
     transport: Transport,
     unmounter: Unmounter,
     synced: Synced,
+    /// The transport and its threads, in words.
+    served_by: [(&'static str, String); 3],
 }
 
 /// Where the kernel's requests come from.
@@ -312,6 +318,7 @@ impl Linked {
                         transport: Transport::Rings(queues),
                         unmounter: self.unmounter,
                         synced: self.synced,
+                        served_by: described("io_uring", sizes.queues, Duration::ZERO),
                     });
                 }
                 Err(refused) => refused,
@@ -344,8 +351,23 @@ impl Linked {
             transport: Transport::Classic(channels, Arc::new(readers)),
             unmounter: self.unmounter,
             synced: self.synced,
+            served_by: described(connect::DEVICE, workers, window),
         })
     }
+}
+
+/// The transport and its threads, as a mount reports them.
+fn described(transport: &str, workers: usize, window: Duration) -> [(&'static str, String); 3] {
+    let poll = if window.is_zero() {
+        "off".to_owned()
+    } else {
+        format!("up to {} us", window.as_micros())
+    };
+    [
+        ("transport", transport.to_owned()),
+        ("threads", workers.to_string()),
+        ("poll", poll),
+    ]
 }
 
 /// Puts a file system at a directory. When this returns the kernel knows it, and waits for [`Mounted::serve`].
@@ -369,12 +391,25 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
         linked.synced = Synced::FsyncOnly(KEPT.into());
     }
     let synced = linked.synced.clone();
-    let volume = MountedImage::new(fs, is_writable, synced, idle.clone(), agreed);
+    let reports = Reports::from(synced);
+    let shown = Arc::clone(&reports.options);
+    let volume = MountedImage::new(fs, is_writable, reports, idle.clone(), agreed);
     let device = Arc::clone(&linked.device);
     volume
         .stale()
         .tell_by(move |ino, old| device.invalidate(ino, &old));
-    linked.mounted(Box::new(volume), options, idle)
+    let mounted = linked.mounted(Box::new(volume), options, idle)?;
+    let idle_commit = ("idle_commit", "100 ms after the last change".to_owned());
+    let idle_commit = is_idle_committed.then_some(&idle_commit);
+    let lines = mounted
+        .served_by
+        .iter()
+        .chain(&options.shown)
+        .chain(idle_commit);
+    let lines = lines.map(|(name, value)| format!("{name}={value}\n"));
+    // Nothing else sets it.
+    let _ = shown.set(lines.collect());
+    Ok(mounted)
 }
 
 impl Mounted {

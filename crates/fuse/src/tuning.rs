@@ -10,18 +10,37 @@
 //! | `lanefs.operations` | requests of the kernel, a line each kind: see `Messages::lines` |
 //! | `lanefs.state` | `writing`, `read-only`, or three lines: `stopped`, seconds since 1970, the first cause |
 //! | `lanefs.sync` | `all`, or two lines: `fsync only`, why |
+//! | `lanefs.options` | `NAME=VALUE`, a line each: the transport, and what the mount was asked for |
 //! | `lanefs.NAME` | the form of one mechanism; setting it switches |
 //!
 //! Only root and the user who mounted may switch. Takes no lock; nothing of it is on disk.
 
 use lanefs::{InodeFs, Stopped, VariantError, Variants};
 use rustix::io::Errno;
+use sync::{Arc, OnceLock};
 
 use crate::connect::Synced;
 use crate::messages::Messages;
 use crate::operations::{Answer, Caller};
 
 const PREFIX: &[u8] = b"lanefs.";
+
+/// What a mount reports of itself that the file system does not know.
+pub(crate) struct Reports {
+    /// What makes changes durable.
+    pub(crate) synced: Synced,
+    /// The value of `lanefs.options`; set once the transport is known, before a request is served.
+    pub(crate) options: Arc<OnceLock<String>>,
+}
+
+impl From<Synced> for Reports {
+    fn from(synced: Synced) -> Reports {
+        Reports {
+            synced,
+            options: Arc::default(),
+        }
+    }
+}
 
 /// The rest of an attribute's name, if it is one of these.
 pub(crate) fn name(attribute: &[u8]) -> Option<&str> {
@@ -32,7 +51,7 @@ pub(crate) fn name(attribute: &[u8]) -> Option<&str> {
 pub(crate) fn read(
     fs: &InodeFs,
     name: &str,
-    synced: &Synced,
+    reports: &Reports,
     messages: &Messages,
 ) -> Answer<Vec<u8>> {
     let forms = fs.variants();
@@ -43,7 +62,8 @@ pub(crate) fn read(
             .collect(),
         "operations" => messages.lines(),
         "state" => state(fs),
-        "sync" => match synced {
+        "options" => reports.options.get().cloned().unwrap_or_default(),
+        "sync" => match &reports.synced {
             Synced::All => "all\n".to_owned(),
             Synced::FsyncOnly(why) => format!("fsync only\n{why}\n"),
         },

@@ -19,7 +19,6 @@ use rustix::io::Errno;
 use sync::Arc;
 
 use crate::callers::SET_GID;
-use crate::connect::Synced;
 use crate::handles::Handles;
 use crate::idle::Idle;
 use crate::lookups::Lookups;
@@ -29,7 +28,7 @@ use crate::operations::{
     ServedFs, Setting, WriteOrigin,
 };
 use crate::stale::{Invalidations, LateReply};
-use crate::tuning;
+use crate::tuning::{self, Reports};
 
 /// Bytes copied at once from file to file.
 const COPY_BYTES: usize = 1 << 20;
@@ -43,8 +42,7 @@ pub(crate) struct MountedImage {
     is_writable: bool,
     lookups: Lookups,
     handles: Handles,
-    /// What makes changes durable.
-    synced: Synced,
+    reports: Reports,
     /// Told of changes, where they are committed when nothing follows them.
     idle: Option<Arc<Idle>>,
     stale: Invalidations,
@@ -76,7 +74,7 @@ impl MountedImage {
     pub(crate) fn new(
         fs: Fs,
         is_writable: bool,
-        synced: Synced,
+        reports: Reports,
         idle: Option<Arc<Idle>>,
         agreed: Agreed,
     ) -> MountedImage {
@@ -85,7 +83,7 @@ impl MountedImage {
             is_writable,
             lookups: Lookups::new(),
             handles: Handles::new(),
-            synced,
+            reports,
             idle,
             stale: Invalidations::new(),
             messages: Arc::default(),
@@ -499,7 +497,7 @@ impl Operations for MountedImage {
 
     fn xattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
         if let Some(name) = tuning::name(name).filter(|_| ino == Ino::ROOT) {
-            return tuning::read(self.fs.inodes(), name, &self.synced, &self.messages);
+            return tuning::read(self.fs.inodes(), name, &self.reports, &self.messages);
         }
         self.fs.inodes().xattr(ino, name).map_err(errno)
     }

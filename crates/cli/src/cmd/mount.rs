@@ -19,7 +19,7 @@ use signal_hook::low_level::pipe;
 use sync::{Arc, OnceLock, thread};
 
 use crate::args::ImageArgs;
-use crate::cmd::mount_options::Settings;
+use crate::cmd::mount_options::{Settings, shown};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::mount_state::{WHAT_IS_LOST, described};
@@ -337,6 +337,7 @@ impl Args {
         options.idle_commits = settings.idle_commits;
         options.no_open = settings.no_open;
         options.writeback_cache = settings.writeback_cache;
+        options.shown = shown::rows(settings, &fs, is_writable);
         options.destroy_timeout = settings.destroy_timeout.unwrap_or(options.destroy_timeout);
         let left = fuse::mounts_of(Path::new(&options.source));
         let mounted = fuse::mount(fs, &self.directory, &options)

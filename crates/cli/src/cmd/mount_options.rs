@@ -1,6 +1,7 @@
 //! What `-o` of `lanefs mount` says: the words of mount(8) and ext4, as far as they mean something here.
 
 mod ext4;
+pub mod shown;
 
 use std::time::Duration;
 

@@ -30,8 +30,9 @@ const SYNC: &str = "sync";
 /// Show and change settings of a mounted file system, or of an image's superblock
 ///
 /// For a directory that `lanefs mount` mounted, it shows `state` (writing, read-only, or stopped, since when and why),
-/// `sync` (whether sync(1) makes changes durable, or fsync only, and why), and the form of each mechanism, which root
-/// and the user who mounted it can change. `--counters` shows the counters since the mount; `lanefs top` shows rates.
+/// `sync` (whether sync(1) makes changes durable, or fsync only, and why), how requests arrive and the options, and the
+/// form of each mechanism, which root and the user who mounted it can change. `--counters` shows the counters since the
+/// mount; `lanefs top` shows rates.
 ///
 /// For an image that is not in use, it shows and changes settings of the superblock, as tune2fs does. Several changes
 /// are made in one write.
@@ -67,6 +68,29 @@ struct Shown {
     name: String,
     value: String,
     values: String,
+    kind: ShownKind,
+}
+
+/// What is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ShownKind {
+    /// A setting that can be changed here.
+    Setting,
+    /// What a mount reports of its state.
+    Report,
+    /// An option with which it was mounted, or what became of it.
+    Option,
+}
+
+impl Shown {
+    fn report(name: &str, value: String) -> Shown {
+        Shown {
+            name: name.to_owned(),
+            value,
+            values: String::new(),
+            kind: ShownKind::Report,
+        }
+    }
 }
 
 impl Args {
@@ -87,16 +111,12 @@ impl Args {
             true => {
                 switch(&self.place, &changes)?;
                 let (mut forms, counters) = (live(&self.place)?, counters(&self.place)?);
-                forms.extend(MountState::of(&self.place).map(|state| Shown {
-                    name: STATE.to_owned(),
-                    value: state.to_string(),
-                    values: String::new(),
-                }));
-                forms.extend(sync_of(&self.place).map(|value| Shown {
-                    name: SYNC.to_owned(),
-                    value,
-                    values: String::new(),
-                }));
+                let state = MountState::of(&self.place).map(|state| state.to_string());
+                let sync = sync_of(&self.place);
+                let reported = [(STATE, state), (SYNC, sync)].into_iter();
+                forms
+                    .extend(reported.filter_map(|(name, value)| Some(Shown::report(name, value?))));
+                forms.extend(options(&self.place));
                 ("mount", forms, counters)
             }
             false if self.counters => {
@@ -179,28 +199,26 @@ impl Args {
             name: tunable.name.to_owned(),
             value: tunable.get(superblock),
             values: tunable.values.to_owned(),
+            kind: ShownKind::Setting,
         });
         Ok(shown.collect())
     }
 
     fn object(&self, all: &[Shown], counted: &[(String, u64)]) -> Value {
-        let mut values = JsonObject::new();
-        let mut of_mount = Vec::new();
-        for shown in all {
-            if self.place.is_dir() && [STATE, SYNC].contains(&&*shown.name) {
-                of_mount.push((shown.name.clone(), shown.value.clone()));
-                continue;
+        let of_kind = |kind: ShownKind| {
+            let mut values = JsonObject::new();
+            for shown in all.iter().filter(|shown| shown.kind == kind) {
+                values.insert(shown.name.clone(), shown.value.clone().into());
             }
-            values.insert(shown.name.clone(), shown.value.clone().into());
-        }
+            values
+        };
         let mut object = JsonObject::new();
         let place = self.place.to_string_lossy().into_owned();
         object.insert("place".into(), place.into());
-        object.insert("values".into(), values.into());
-        for (name, value) in of_mount {
-            object.insert(name, value.into());
-        }
+        object.insert("values".into(), of_kind(ShownKind::Setting).into());
+        object.extend(of_kind(ShownKind::Report));
         if self.place.is_dir() {
+            object.insert("options".into(), of_kind(ShownKind::Option).into());
             let mut counters = JsonObject::new();
             for (name, count) in counted {
                 counters.insert(name.clone(), (*count).into());
@@ -243,6 +261,7 @@ fn write_text(
         name,
         value,
         values,
+        ..
     } in all
     {
         if values.is_empty() {
@@ -284,6 +303,17 @@ pub(super) fn counters(directory: &Path) -> Result<Vec<(String, u64)>, Failure> 
     Ok(counters.collect())
 }
 
+/// The transport and the options of a mount; none from a server of an older version.
+fn options(directory: &Path) -> Vec<Shown> {
+    let lines = attribute(directory, "options").unwrap_or_default();
+    let lines = lines.lines().filter_map(|line| line.split_once('='));
+    let shown = lines.map(|(name, value)| Shown {
+        kind: ShownKind::Option,
+        ..Shown::report(name, value.to_owned())
+    });
+    shown.collect()
+}
+
 /// The forms of a mount.
 fn live(directory: &Path) -> Result<Vec<Shown>, Failure> {
     let there = attribute(directory, "there")?;
@@ -299,6 +329,7 @@ fn live(directory: &Path) -> Result<Vec<Shown>, Failure> {
             name: name.to_owned(),
             value: value.to_owned(),
             values: values.map_or("", |(_, words)| words).to_owned(),
+            kind: ShownKind::Setting,
         }
     });
     Ok(shown.collect())

@@ -296,3 +296,51 @@ fn others_may_look_but_not_switch_and_lists_show_nothing() {
     );
     served.unmount();
 }
+
+#[test]
+fn a_mount_shows_its_transport_and_its_options() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path(), "image", 64 << 20, &[]);
+    let served = Served::start(
+        &path,
+        "commit=7,noatime,dirsync,poll=off,threads=3,errors=panic",
+    );
+    let shown = |names: &[&str]| tune(served.path(), names);
+    let all = shown(&["transport", "threads", "poll", "commit"]);
+    assert_eq!(all, "/dev/fuse\n3\noff\n7 s\n");
+    let options = shown(&["options"]);
+    for word in [
+        "rw",
+        "noatime",
+        "dirsync",
+        "data=ordered",
+        "errors=panic",
+        "nodiscard",
+    ] {
+        assert!(
+            options.trim().split(',').any(|shown| shown == word),
+            "{word}: {options}"
+        );
+    }
+    let screen = shown(&[]);
+    assert!(
+        screen.lines().count() <= 40 && screen.contains("transport"),
+        "{screen}"
+    );
+    assert!(shown(&["--json"]).contains(r#""options":"#));
+    served.unmount();
+
+    let served = Served::start(&path, "ro,io_uring=off");
+    let options = tune(served.path(), &["options"]);
+    assert!(options.starts_with("ro,relatime"), "{options}");
+    served.unmount();
+    if let Some(served) = crate::rings::start(&path, "io_uring=on,default_permissions,nofuseblk") {
+        assert!(tune(served.path(), &["transport"]).starts_with("io_uring"));
+        assert!(tune(served.path(), &["idle_commit"]).contains("last change"));
+        assert!(tune(served.path(), &["options"]).contains("default_permissions"));
+        served.unmount();
+    }
+}

@@ -145,7 +145,7 @@ fn served() -> (tempfile::TempDir, Arc<BoxedFs>) {
     let volume: BoxedFs = Box::new(MountedImage::new(
         Fs::open_for_writing(&path).unwrap(),
         true,
-        Synced::All,
+        Synced::All.into(),
         None,
         Agreed {
             takes_privileges: true,
