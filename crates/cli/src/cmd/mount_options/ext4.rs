@@ -103,7 +103,6 @@ const REFUSED: &[(&[&str], &str, &str)] = &[
             "min_batch_time",
             "journal_ioprio",
             "max_dir_size_kb",
-            "mb_optimize_scan",
             "init_itable",
             "noinit_itable",
             "dioread_lock",
