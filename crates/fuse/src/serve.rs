@@ -237,8 +237,8 @@ impl Server {
                 asked.reply.error(Errno::IO);
             }
             Op::Destroy => return ServeOutcome::Destroy(asked.reply),
-            // Nothing is interrupted here: after this answer the kernel does not ask again.
-            Op::Interrupt | Op::Unknown => asked.reply.error(Errno::NOSYS),
+            Op::Interrupt => asked.interrupt(),
+            Op::Unknown => asked.reply.error(Errno::NOSYS),
             // A second one.
             Op::Init(..) => asked.reply.error(Errno::IO),
             Op::Forget(lookups) => asked.forget(lookups),
@@ -374,6 +374,16 @@ impl Server {
 }
 
 impl Asked<'_> {
+    /// Answers that interrupts are not implemented: as on ext4, a signal ends no request before its answer, and the
+    /// kernel, which waits for that answer in any case, sends no more messages for signals.
+    ///
+    /// The kernel (`fuse_dev_do_write`) only heeds this answer if the interrupted request was read from the same
+    /// channel and is not answered yet, which is never so over io_uring. Otherwise it sends another INTERRUPT with the
+    /// next signal that meets a request.
+    fn interrupt(self) {
+        self.reply.error(Errno::NOSYS);
+    }
+
     fn forget(self, lookups: u64) {
         if let Ok(ino) = ino(self.node) {
             self.operations.forget(ino, lookups);

@@ -219,6 +219,14 @@ fn send(volume: &Arc<BoxedFs>, opcode: u32, arguments: &[&[u8]], extension: &[u8
     answers.take(1)[0].1
 }
 
+#[test]
+fn an_interrupt_is_answered_as_not_implemented_so_that_the_kernel_sends_no_more() {
+    let (_folder, volume) = served();
+    let unique = 8u64.to_ne_bytes();
+    let answer = send(&volume, abi::opcode::INTERRUPT, &[&unique], &[]);
+    assert_eq!(answer, -Errno::NOSYS.raw_os_error());
+}
+
 /// A record of an extension.
 fn record(kind: u32, body: &[u8]) -> Vec<u8> {
     let mut body = body.to_vec();
