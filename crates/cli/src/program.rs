@@ -61,6 +61,8 @@ fn parse() -> Result<Arguments, ExitCode> {
     let mut words: Vec<OsString> = std::env::args_os().map(stdin_at).collect();
     let is_fsck = words.first().is_some_and(|program| is_fsck(program));
     if is_fsck {
+        // Messages then name a command line that can be typed.
+        words[0] = "lanefs".into();
         words.insert(1, "check".into());
     }
     let is_command = |word: &OsStr| Arguments::command().find_subcommand(word).is_some();
@@ -69,9 +71,10 @@ fn parse() -> Result<Arguments, ExitCode> {
     }
     let is_option = |word: &OsStr| word.as_bytes().starts_with(b"-");
     let command = words.iter().skip(1).find(|word| !is_option(word));
-    let usage = usage_status(command.and_then(|word| word.to_str()));
+    let command = command.and_then(|word| word.to_str());
+    let usage = usage_status(command);
     Arguments::try_parse_from(&words).map_err(|error| {
-        let error = suggestions::sharpened(error);
+        let error = suggestions::sharpened(error, command);
         // Standard error may be gone; the status is left.
         let _ = error.print();
         match error.exit_code() {

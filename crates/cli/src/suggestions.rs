@@ -147,6 +147,39 @@ const ELSEWHERE: [(&[&str], &str); 8] = [
     ),
 ];
 
+/// Options of e2fsck that `lanefs check` does not have: what helps instead.
+const OF_E2FSCK: [(&[&str], &str); 8] = [
+    (
+        &["-c", "-k", "-l", "-L"],
+        "lanefs does not look for bad blocks or list them: use `e2fsck -c IMAGE`",
+    ),
+    (
+        &["-D"],
+        "lanefs does not pack directories: use `e2fsck -fD IMAGE`",
+    ),
+    (
+        &["-E"],
+        "lanefs has no extended options: use `e2fsck -E ...`; -j names an external journal, --memory limits the memory",
+    ),
+    (
+        &["-z"],
+        "`--undo FILE` saves what a repair overwrites, `--undo-apply FILE` takes it back",
+    ),
+    (
+        &["-d"],
+        "`-v` prints every problem, `--json` all that is known of each",
+    ),
+    (
+        &["-t"],
+        "`time lanefs check IMAGE` says how long it takes, `-C 0` shows its progress",
+    ),
+    (&["-F"], "lanefs always reads from the device: leave -F out"),
+    (
+        &["-r"],
+        "e2fsck ignores -r: leave it out, or repair with -p or -y",
+    ),
+];
+
 /// The words of a missing command that `lanefs edit` has under another name.
 const IN_SCRIPTS: [(&[&str], &str); 7] = [
     (
@@ -179,10 +212,12 @@ const IN_SCRIPTS: [(&[&str], &str); 7] = [
     ),
 ];
 
-/// The error of a command line, with what helps in place of what is only similar.
-pub fn sharpened(mut error: clap::Error) -> clap::Error {
+/// The error of a command line with this command, with what helps in place of what is only similar.
+pub fn sharpened(mut error: clap::Error, command: Option<&str>) -> clap::Error {
     keep_near_spellings(&mut error);
-    if let Some(tip) = missing(&error).and_then(job) {
+    let option = unknown_option(&error).filter(|_| command == Some("check"));
+    let option = option.and_then(|option| found(&OF_E2FSCK, option));
+    if let Some(tip) = missing(&error).and_then(job).or(option) {
         error.remove(ContextKind::SuggestedSubcommand);
         let tips = vec![StyledStr::from(tip)];
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
@@ -205,6 +240,14 @@ pub fn for_script(mut error: clap::Error) -> Option<String> {
 fn missing(error: &clap::Error) -> Option<&str> {
     match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
         (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => Some(word),
+        _ => None,
+    }
+}
+
+/// The option that the command does not have.
+fn unknown_option(error: &clap::Error) -> Option<&str> {
+    match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) => Some(option),
         _ => None,
     }
 }

@@ -232,6 +232,30 @@ fn under_the_names_that_fsck_runs_it_is_a_check_with_the_exit_status_of_fsck() {
         };
         assert_eq!(status(&["-n", "-f"]), Some(0), "{name}");
         assert_eq!(status(&["--no-such-option"]), Some(16), "{name}");
+        let version = Command::new(&link).arg("-V").output().unwrap();
+        assert_eq!(version.status.code(), Some(0), "{name}");
+        let expected = concat!("lanefs check ", env!("CARGO_PKG_VERSION"), "\n");
+        assert_eq!(printed(&version), expected, "{name}");
+    }
+}
+
+#[test]
+fn an_option_that_only_e2fsck_has_is_refused_with_what_helps() {
+    let image = Path::new("no-such-image");
+    for (option, help) in [
+        ("-c", "e2fsck -c IMAGE"),
+        ("-k", "e2fsck -c IMAGE"),
+        ("-D", "e2fsck -fD IMAGE"),
+        ("-Ediscard", "e2fsck -E"),
+        ("-z", "--undo FILE"),
+        ("-d", "--json"),
+        ("-tt", "-C 0"),
+        ("-F", "leave -F out"),
+        ("-r", "leave it out"),
+    ] {
+        let output = check(&[option], image);
+        assert_eq!(output.status.code(), Some(16), "{option}");
+        assert!(error(&output).contains(help), "{}", error(&output));
     }
 }
 
