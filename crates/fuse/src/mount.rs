@@ -94,6 +94,8 @@ pub enum Polling {
 /// not wait there until it has written what it keeps of FUSE's files (commit 76f9377cd2ab).
 const KEPT: &str =
     "writeback_cache is on, and sync(1) does not wait for what the kernel keeps of files";
+/// Why a kernel with io_uring gives a FUSE server no queues.
+const NOT_OFFERED: &str = "the kernel does not offer it";
 /// The longest poll of [`Polling::Auto`].
 const POLL_MOST: Duration = Duration::from_micros(50);
 
@@ -151,6 +153,8 @@ pub struct Mounted {
     synced: Synced,
     /// The transport and its threads, in words.
     served_by: [(&'static str, String); 3],
+    /// Why requests don't come over io_uring, if they should where possible.
+    no_ring: Option<String>,
 }
 
 /// Where the kernel's requests come from.
@@ -189,19 +193,24 @@ impl Drop for Queues {
     }
 }
 
-/// The number and size of the queues that this mount should have; `None` without io_uring.
+/// The queues that a mount should have; or why it has none, if it should ask for them.
+type WantedQueues = Result<QueueSizes, Option<String>>;
+
+/// The number and size of the queues that this mount should have.
 ///
 /// # Errors
 /// `NoRing` if io_uring was required and the system has none.
-fn wanted_sizes(wanted: IoUring) -> Result<Option<QueueSizes>, MountError> {
+fn wanted_sizes(wanted: IoUring) -> Result<WantedQueues, MountError> {
     if wanted == IoUring::Off {
-        return Ok(None);
+        return Ok(Err(None));
     }
     let cpus = uring::is_there().and_then(|()| uring::possible_cpus());
-    match (cpus, wanted) {
-        (Ok(cpus), _) => Ok(Some(QueueSizes::new(cpus))),
-        (Err(error), IoUring::On) => Err(MountError::NoRing(error.to_string())),
-        (Err(_), _) => Ok(None),
+    let sizes = cpus.map_err(|error| error.to_string()).and_then(|cpus| {
+        QueueSizes::new(cpus).ok_or_else(|| format!("{cpus} CPUs would take too much memory"))
+    });
+    match (sizes, wanted) {
+        (Err(why), IoUring::On) => Err(MountError::NoRing(why)),
+        (sizes, _) => Ok(sizes.map_err(Some)),
     }
 }
 
@@ -213,7 +222,7 @@ pub(crate) struct Linked {
     /// The flags that the kernel offered.
     offered: u64,
     /// The queues to be registered, if requests come over io_uring.
-    sizes: Option<QueueSizes>,
+    sizes: WantedQueues,
 }
 
 impl Linked {
@@ -232,7 +241,7 @@ impl Linked {
     /// Negotiates with the kernel.
     fn agree(
         connection: Connection,
-        sizes: Option<QueueSizes>,
+        sizes: WantedQueues,
         options: &Options,
     ) -> Result<Linked, MountError> {
         let Connection {
@@ -246,13 +255,13 @@ impl Linked {
             acls: options.access.default_permissions,
             writeback: options.keeps_writes(),
             // At most 256 KiB.
-            ring_io: sizes.map(|sizes| sizes.payload as u32),
+            ring_io: sizes.as_ref().ok().map(|sizes| sizes.payload as u32),
         };
         let offered = device.shake_hands(wanted);
         let is_offered = matches!(offered, Ok(offered) if offered & init::OVER_IO_URING != 0);
         let offered = match offered {
             Ok(_) if !is_offered && options.io_uring == IoUring::On => {
-                Err(MountError::NoRing("the kernel does not offer it".into()))
+                Err(MountError::NoRing(NOT_OFFERED.into()))
             }
             offered => offered.map_err(MountError::Connection),
         };
@@ -273,7 +282,10 @@ impl Linked {
             unmounter,
             synced,
             offered,
-            sizes: sizes.filter(|_| is_offered),
+            sizes: match sizes {
+                Ok(_) if !is_offered => Err(Some(NOT_OFFERED.into())),
+                sizes => sizes,
+            },
         })
     }
 
@@ -308,7 +320,8 @@ impl Linked {
                 idle,
             ))
         };
-        if let Some(sizes) = self.sizes {
+        let mut no_ring = self.sizes.as_ref().err().cloned().flatten();
+        if let Ok(sizes) = self.sizes {
             let waiters = Waiters::for_queues(sizes.entries());
             let session = session(image, sizes.queues, waiters);
             let refused = match Queues::start(&session, &self.device, sizes) {
@@ -318,13 +331,17 @@ impl Linked {
                         transport: Transport::Rings(queues),
                         unmounter: self.unmounter,
                         synced: self.synced,
-                        served_by: described("io_uring", sizes.queues, Duration::ZERO),
+                        served_by: described("io_uring".into(), sizes.queues, Duration::ZERO),
+                        no_ring: None,
                     });
                 }
                 Err(refused) => refused,
             };
             image = match session.dissolve() {
-                Some(image) if !refused.is_final && options.io_uring == IoUring::Auto => image,
+                Some(image) if !refused.is_final && options.io_uring == IoUring::Auto => {
+                    no_ring = Some(refused.error.to_string());
+                    image
+                }
                 image => {
                     // The first error is reported, not one of closing the image.
                     let _ = image.map(|image| image.close_image());
@@ -346,25 +363,30 @@ impl Linked {
             Duration::ZERO
         };
         let readers = Readers::new(window, Arc::clone(image.messages()));
+        let transport = match &no_ring {
+            Some(why) => format!("{} (no io_uring: {why})", connect::DEVICE),
+            None => connect::DEVICE.to_owned(),
+        };
         Ok(Mounted {
             session: session(image, workers, Waiters::new(workers)),
             transport: Transport::Classic(channels, Arc::new(readers)),
             unmounter: self.unmounter,
             synced: self.synced,
-            served_by: described(connect::DEVICE, workers, window),
+            served_by: described(transport, workers, window),
+            no_ring,
         })
     }
 }
 
 /// The transport and its threads, as a mount reports them.
-fn described(transport: &str, workers: usize, window: Duration) -> [(&'static str, String); 3] {
+fn described(transport: String, workers: usize, window: Duration) -> [(&'static str, String); 3] {
     let poll = if window.is_zero() {
         "off".to_owned()
     } else {
         format!("up to {} us", window.as_micros())
     };
     [
-        ("transport", transport.to_owned()),
+        ("transport", transport),
         ("threads", workers.to_string()),
         ("poll", poll),
     ]
@@ -423,6 +445,12 @@ impl Mounted {
     #[must_use]
     pub fn synced(&self) -> &Synced {
         &self.synced
+    }
+
+    /// Why requests come over `/dev/fuse`, if [`IoUring::Auto`] was asked for and io_uring can't be used.
+    #[must_use]
+    pub fn why_no_ring(&self) -> Option<&str> {
+        self.no_ring.as_deref()
     }
 
     /// Takes a mount that was never served away from its directory; the image stays as it is.
@@ -517,7 +545,7 @@ mod tests {
         let connection = connect::connect("null", directory, access, options.block_device);
         set("N");
         let linked = Linked::agree(connection.unwrap(), sizes, &options).unwrap();
-        assert!(linked.sizes.is_some());
+        assert!(linked.sizes.is_ok());
         let tree = NullTree {
             directories: 3,
             ..NullTree::default()

@@ -21,6 +21,13 @@
 //!
 //! When the process ends, the kernel takes back all entries and fails their requests.
 //!
+//! # Requests that wait
+//!
+//! An entry is its request's until the answer. So a queue whose requests all wait for the disk answers nothing until
+//! one of them returns: that takes as many fsyncs from one CPU as the queue has entries ([`DEPTH_MOST`], down to
+//! [`DEPTH_LEAST`] on machines with hundreds of CPUs). The kernel lets no server return a request unanswered, so none
+//! can be kept free.
+//!
 //! # Failures
 //!
 //! If the thread of a queue ends, no thread answers the requests of its CPU. So the end of one, whatever its cause,
@@ -53,7 +60,7 @@ use crate::reply::Channel;
 use crate::request;
 use crate::session::Session;
 
-/// Memory of all entries together, whatever the number of CPUs.
+/// Memory of all queues together, whatever the number of CPUs.
 const RING_BYTES: usize = 64 << 20;
 /// The most entries of a queue. More requests than this seldom wait for the disk at once.
 const DEPTH_MOST: usize = 80;
@@ -87,25 +94,39 @@ pub(crate) struct QueueSizes {
 }
 
 impl QueueSizes {
-    /// The queues of a machine with this number of possible CPUs.
-    pub(crate) fn new(cpus: usize) -> QueueSizes {
+    /// The queues of a machine with this number of possible CPUs; `None` if [`RING_BYTES`] are too little for them.
+    pub(crate) fn new(cpus: usize) -> Option<QueueSizes> {
         let queues = cpus.max(1);
-        let depth = |payload| RING_BYTES / queues / (payload + entry::HEADERS);
+        let depth = |payload| {
+            let entries = (RING_BYTES / queues).saturating_sub(device_buffers(payload));
+            entries / entry::bytes(payload)
+        };
         let mut payload = PAYLOAD_MOST;
         while depth(payload) < DEPTH_LEAST && payload > PAYLOAD_LEAST {
             payload /= 2;
         }
-        QueueSizes {
+        let depth = depth(payload).min(DEPTH_MOST);
+        (depth >= DEPTH_LEAST).then_some(QueueSizes {
             queues,
-            depth: depth(payload).clamp(1, DEPTH_MOST),
+            depth,
             payload,
-        }
+        })
     }
 
     /// How many requests all queues hold at most.
     pub(crate) fn entries(self) -> usize {
         self.queues * self.depth
     }
+}
+
+/// Bytes of a queue's buffers for one request from `/dev/fuse` and its answer.
+fn device_buffers(payload: usize) -> usize {
+    request_room(payload) + payload
+}
+
+/// Bytes of the first of these: the kernel fails a read into fewer.
+fn request_room(payload: usize) -> usize {
+    payload + abi::HEADER_ROOM
 }
 
 /// The number of CPUs that this machine may have: the kernel requires a queue for each.
@@ -125,16 +146,24 @@ fn counted(list: &str) -> Option<usize> {
     Some(count)
 }
 
+/// Why a ring could not be made, and what to do.
+const LOCKED_MEMORY: &str = "no memory for a ring: raise the limit of locked memory (ulimit -l)";
+
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 
 /// A ring that belongs to the calling thread.
 fn ring_of(entries: usize) -> io::Result<Ring> {
     let entries = u32::try_from(entries).map_err(|_| io::ErrorKind::InvalidInput)?;
-    IoUring::builder()
+    let ring = IoUring::builder()
         .setup_single_issuer()
         .setup_defer_taskrun()
         .setup_coop_taskrun()
-        .build(entries)
+        .build(entries);
+    // The kernel counts a ring as locked memory of the user, unless the process has CAP_IPC_LOCK.
+    ring.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::NOMEM) => io::Error::new(io::ErrorKind::OutOfMemory, LOCKED_MEMORY),
+        _ => error,
+    })
 }
 
 /// Checks that this system supports rings as they are needed here.
@@ -345,7 +374,7 @@ impl Queue {
             rung: Box::new(0),
             device: Arc::clone(device),
             channel: Arc::new(counted),
-            requested: vec![0; sizes.payload + abi::HEADER_ROOM],
+            requested: vec![0; request_room(sizes.payload)],
             answered: vec![0; sizes.payload],
             early: Vec::new(),
             lost: 0,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fuse::{IoUring, MountError, Mounted, Options, Synced, Unmounter};
+use fuse::{IoUring, ListedMount, MountError, Mounted, Options, Synced, Unmounter};
 use lanefs::{Atime, Stopped};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -351,10 +351,29 @@ impl Args {
             let failure = Failure::new(error).at(self.image.display());
             return Err(failure.status(MOUNT_FAILED));
         }
+        self.note_what_differs(context, settings, &mounted, is_writable, &left);
+        Ok(mounted)
+    }
+
+    /// Prints a note for each way in which the mount is not what the options asked for or a user expects. `left` are
+    /// mounts of the image whose servers have ended.
+    fn note_what_differs(
+        &self,
+        context: &Context,
+        settings: &Settings,
+        mounted: &Mounted,
+        is_writable: bool,
+        left: &[ListedMount],
+    ) {
         if let Synced::FsyncOnly(why) = mounted.synced()
             && is_writable
         {
             note_fsync_only(context, settings.writeback_cache, why);
+        }
+        if let Some(why) = mounted.why_no_ring() {
+            context.note(format_args!(
+                "requests come over /dev/fuse, not over io_uring: {why}"
+            ));
         }
         for mount in left {
             let directory = mount.directory.display();
@@ -368,7 +387,6 @@ impl Args {
                 "{shown} may only be read, so it is mounted read-only"
             ));
         }
-        Ok(mounted)
     }
 }
 

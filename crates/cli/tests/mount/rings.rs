@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, StatxFlags, flock, statx};
@@ -171,12 +172,33 @@ fn a_mount_has_queues_where_it_asks_for_them_and_the_kernel_offers_them() {
         });
         let possible = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
         let is_of_queues = possible.trim() == format!("0-{}", workers.count() - 1);
+        let mut tune = lanefs();
+        let shown = tune.arg("tune").arg(served.path()).arg("transport");
+        let shown = String::from_utf8(shown.output().unwrap().stdout).unwrap();
+        let expected = match (has_queues, value) {
+            (true, _) => "io_uring",
+            (false, "N") => "/dev/fuse (no io_uring: the kernel does not offer it)",
+            (false, _) => "/dev/fuse",
+        };
+        assert_eq!(shown.trim(), expected, "`{value}`, `{options}`");
         // A machine with four CPUs has four threads either way.
         if cpus() < 4 {
             assert_eq!(is_of_queues, has_queues, "`{options}`: {named:?}");
         }
         served.unmount();
     }
+    let other = with_parameter("N", || {
+        let mut command = lanefs();
+        command.args(["mount", "-o", "io_uring=auto"]).arg(&image);
+        command.arg(folder.path()).output().unwrap()
+    });
+    let other = said(&other.unwrap());
+    assert!(
+        other.contains("not over io_uring: the kernel does not offer it"),
+        "{other}"
+    );
+    let umount = lanefs().arg("umount").arg(folder.path()).output().unwrap();
+    assert!(umount.status.success(), "{}", said(&umount));
     let refused = with_parameter("N", || {
         let mut command = lanefs();
         command.args(["mount", "-o", "io_uring=on"]).arg(&image);
@@ -289,4 +311,32 @@ fn a_server_that_is_killed_lets_its_clients_go() {
     });
     assert!(root.join("f").metadata().is_err());
     served.kill();
+}
+
+#[test]
+fn a_server_that_may_lock_no_memory_uses_dev_fuse_and_says_so() {
+    if !can_mount() || !testkit::is_root() || !testkit::have("setpriv") || !testkit::have("prlimit")
+    {
+        return testkit::skip("needs root, setpriv and prlimit");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", 64 << 20, &[]);
+    let command = || {
+        let mut command = Command::new("prlimit");
+        command.args(["--memlock=0:0", "setpriv", "--bounding-set=-ipc_lock"]);
+        command.arg(lanefs().get_program());
+        command
+    };
+    let served = with_parameter("Y", || {
+        Served::start_by(command(), &image, "io_uring=auto,nofuseblk")
+    });
+    let Some(served) = served else { return };
+    let mut tune = lanefs();
+    let shown = tune.arg("tune").arg(served.path()).arg("transport");
+    let shown = String::from_utf8(shown.output().unwrap().stdout).unwrap();
+    // Kernels that do not count rings as locked memory have one.
+    let is_as_expected = shown.trim() == "io_uring" || shown.contains("limit of locked memory");
+    assert!(is_as_expected, "{shown}");
+    fs::write(served.path().join("f"), "x").unwrap();
+    served.unmount();
 }

@@ -32,6 +32,11 @@ use crate::reply::Channel;
 
 /// Bytes of the header buffer: a page.
 pub(super) const HEADERS: usize = 4096;
+/// Bytes of memory of an entry with a data buffer of `payload` bytes: its two buffers, and up to a page to align them.
+pub(super) const fn bytes(payload: usize) -> usize {
+    HEADERS + HEADERS + payload
+}
+
 /// The states of an entry that is not submitted; see the module.
 const SERVING: u8 = 0;
 const LEFT: u8 = 1;
@@ -77,7 +82,7 @@ struct EntryBuffers {
 
 impl EntryBuffers {
     fn new(payload: usize) -> EntryBuffers {
-        let mut memory = vec![0; HEADERS + HEADERS + payload];
+        let mut memory = vec![0; bytes(payload)];
         let start = memory.as_ptr().align_offset(HEADERS);
         memory.truncate(start + HEADERS + payload);
         EntryBuffers { memory, start }
@@ -130,6 +135,12 @@ impl Entry {
             slot,
             channel: Arc::new(counted),
         }
+    }
+
+    /// Bytes of memory that its buffers take, the room for aligning them included.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.buffers.memory.capacity()
     }
 
     pub(super) fn commit(&self) -> u64 {

@@ -65,18 +65,24 @@ fn lists_of_cpus_are_counted() {
 }
 
 #[test]
-fn entries_take_no_more_memory_however_many_cpus_there_are() {
-    for cpus in [1, 2, 3, 8, 64, 100, 256, 1024, 4096] {
-        let sizes = QueueSizes::new(cpus);
-        let bytes = sizes.queues * sizes.depth * (sizes.payload + entry::HEADERS);
+fn queues_take_no_more_memory_however_many_cpus_there_are() {
+    for cpus in [1, 2, 3, 8, 64, 100, 256, 500, 700] {
+        let sizes = QueueSizes::new(cpus).unwrap();
+        let device = Arc::new(FuseDevice::new(eventfd(0, EventfdFlags::empty()).unwrap()));
+        if has_rings() {
+            let queue = Queue::new(0, &device, sizes, &Arc::default()).unwrap();
+            let buffers = queue.requested.len() + queue.answered.len();
+            let entries = queue.entries.iter().map(Entry::bytes).sum::<usize>();
+            assert!(cpus * (buffers + entries) <= RING_BYTES, "{sizes:?}");
+        }
         assert_eq!(sizes.queues, cpus);
-        assert!(
-            bytes <= RING_BYTES || sizes.payload == PAYLOAD_LEAST,
-            "{sizes:?}"
-        );
-        assert!(sizes.depth >= DEPTH_LEAST || cpus > 1024, "{sizes:?}");
+        assert!(sizes.depth >= DEPTH_LEAST, "{sizes:?}");
     }
-    assert_eq!(QueueSizes::new(2).depth, DEPTH_MOST);
+    assert_eq!(QueueSizes::new(2).unwrap().depth, DEPTH_MOST);
+    // No queue would have room for several requests that wait.
+    for cpus in [1024, 4096, usize::MAX] {
+        assert_eq!(QueueSizes::new(cpus), None);
+    }
 }
 
 #[test]
