@@ -599,25 +599,26 @@ impl<'d> Rounds<'d> {
     }
 }
 
-/// The write set with changes that the caller made to the view that was checked: those of fast commits.
-#[must_use]
-pub fn with_changes(
-    writes: Option<WriteSet>,
+/// The write set that takes over the blocks of a view that differ from the device, those of fast commits. With it the
+/// file system needs no replay.
+///
+/// # Errors
+/// When the view's superblock can't be read or is wrong.
+pub fn of_changes(
     view: &dyn BlockDevice,
     changes: BTreeMap<u64, Box<[u8]>>,
-) -> Option<WriteSet> {
+) -> Result<WriteSet, Error> {
     let mut bytes = [0; Superblock::SIZE];
-    view.read_at(Superblock::OFFSET, &mut bytes).ok()?;
+    view.read_at(Superblock::OFFSET, &mut bytes)
+        .map_err(|_| Error::Unreadable)?;
     let sb = *Superblock::view(&bytes);
-    let geometry = Geometry::new(&sb, view.size()).ok()?;
+    let geometry = Geometry::new(&sb, view.size())
+        .map_err(|wrong| Error::Replay(format!("then the superblock is wrong: {wrong}")))?;
     let mut rounds = Rounds::new(view, &geometry, 0);
-    let mut writes = match writes {
-        Some(writes) => writes,
-        None => rounds.whole_set(&geometry, sb)?,
-    };
+    let mut writes = rounds.whole_set(&geometry, sb).ok_or(Error::Unreadable)?;
     for (block, bytes) in changes {
         writes.blocks.entry(block).or_insert(bytes);
     }
     writes.stages = rounds.stages(&geometry, &writes.blocks);
-    Some(writes)
+    Ok(writes)
 }

@@ -26,7 +26,9 @@ mod write_home;
 pub use error::{Error, UnsupportedLog};
 pub use overlay::JournalOverlay;
 pub use report::{JournalState, ReplayReport};
-pub use write_home::{empty_log, replay_sound_copies, replay_to_device};
+pub use write_home::{
+    drop_fast_commits, empty_log, empty_sound_log, replay_sound_copies, replay_to_device,
+};
 
 use device::BlockDevice;
 use ondisk::{Geometry, Superblock};

@@ -3,7 +3,8 @@
 //! The writes, in this order:
 //!
 //! 1. The substitute for a first superblock that is lost (`substitute.rs`).
-//! 2. The replay of the log.
+//! 2. The replay of the log. Fast commits behind it are one transaction of the log, which takes their place, and is
+//!    written home.
 //! 3. What Linux reads before the journal (superblock, descriptors, the journal's inode), as far as it is wrong: block
 //!    by block, after the error flag was set.
 //! 4. All other blocks: one transaction of the image's own journal if that is sound and large enough, otherwise stages,
@@ -12,19 +13,18 @@
 //! CRASH: a transaction leaves all of its blocks as they were, or mended. A cut in step 3 or between stages leaves the
 //! error flag set, which asks for a second repair.
 
+mod fast_commits;
 mod replay;
-
-use std::collections::BTreeMap;
 
 pub use check::repair::{RepairOptions, RepairScope, Repaired, WriteSet};
 use device::{BlockDevice, DeviceError};
 use jbd2::offline::{self, OfflineLog};
 use jbd2::recovery;
-use ondisk::{BlockRun, Feature, FsBlock, Geometry, Superblock, superblock};
+use ondisk::{BlockRun, Feature, FsBlock, Superblock, superblock};
 use sync::Arc;
 
 use crate::check::{Options, Report};
-use crate::repair::replay::{Replay, replay, replay_under};
+use crate::repair::replay::{Log, Replay};
 use crate::substitute::{self, first};
 
 /// Why a repair failed.
@@ -40,6 +40,8 @@ pub enum RepairError {
     /// The journal may hold what was synced, and can't be replayed: it is on a device of its own, or lanefs does not
     /// support it. The image is as it was.
     Replay(recovery::Error),
+    /// Lanefs does not support fast commits on such a file system. The image is as it was.
+    FastCommits(Box<engine::Error>),
     /// A block does not hold what was just written to it: the device can't be relied on.
     Unreliable {
         /// The block.
@@ -68,6 +70,7 @@ impl std::fmt::Display for RepairError {
             RepairError::Device(error) => error.fmt(f),
             RepairError::Journal(error) => error.fmt(f),
             RepairError::Replay(error) => error.fmt(f),
+            RepairError::FastCommits(error) => error.fmt(f),
             RepairError::Unreliable { block } => {
                 write!(f, "block {block} does not hold what was just written to it")
             }
@@ -150,15 +153,19 @@ pub fn repair(
             options,
         )?));
     }
-    let replay = match &substitute {
-        Some(substitute) => replay_under(device, journal_device.clone(), extent, substitute)?,
-        None if options.superblock.is_some() => Replay::default(),
-        None => replay(device, journal_device.clone(), extent)?,
+    let log = Log {
+        device,
+        journal_device: &journal_device,
+        scope: extent,
+        now,
     };
-    let view = replay.view.as_ref().unwrap_or(device);
+    let replay = match &substitute {
+        Some(substitute) => log.replay_under(substitute)?,
+        None if options.superblock.is_some() => Replay::default(),
+        None => log.replay()?,
+    };
     let choices = RepairOptions {
         check: Options {
-            is_replayed: replay.view.is_some(),
             superblock: options.superblock.filter(|_| !replay.has_first),
             ..*options
         },
@@ -166,10 +173,7 @@ pub fn repair(
         now,
         replay_failed: replay.failed.as_deref(),
     };
-    let mut repaired = check::repair::repair(&**view, &choices)?;
-    if replay.view.is_some() {
-        take_in_view(&**device, &**view, &mut repaired)?;
-    }
+    let mut repaired = check::repair::repair(&**device, &choices)?;
     if let Some(substitute) = substitute {
         repaired.before.put_first(substitute.problems);
     }
@@ -179,7 +183,7 @@ pub fn repair(
             device: &**device,
             writes,
             now,
-            has_fast_commits: replay.view.is_some(),
+            has_fast_commits: false,
         };
         is_journaled = writer.run()?;
     }
@@ -223,33 +227,6 @@ pub fn is_marked_clean(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
     Ok(is_marked && crate::copies::can_trust_descriptors(device, &sb))
 }
 
-/// Adds to the write set what differs between the device and its view with fast commits.
-fn take_in_view(
-    device: &dyn BlockDevice,
-    view: &dyn BlockDevice,
-    repaired: &mut Repaired,
-) -> Result<(), RepairError> {
-    let sb = first(view)?;
-    let Ok(geometry) = Geometry::new(&sb, device.size()) else {
-        return Ok(());
-    };
-    let size = geometry.block_size();
-    let (mut old, mut new) = (vec![0; size.bytes()], vec![0; size.bytes()]);
-    let mut changes = BTreeMap::new();
-    for block in 0..geometry.blocks_count() {
-        let offset = FsBlock(block).offset(size);
-        device.read_at(offset, &mut old)?;
-        view.read_at(offset, &mut new)?;
-        if old != new {
-            changes.insert(block, new.clone().into_boxed_slice());
-        }
-    }
-    if let Some(writes) = check::repair::with_changes(repaired.writes.take(), view, changes) {
-        repaired.writes = Some(writes);
-    }
-    Ok(())
-}
-
 /// Writes a write set.
 struct Writer<'a> {
     device: &'a dyn BlockDevice,
@@ -279,8 +256,8 @@ impl Writer<'_> {
         self.mark_in(&mut blocks);
         log.commit(&blocks, self.now)?;
         log.write_home(&blocks)?;
-        log.finish()?;
         log.clear_fast_commits()?;
+        log.finish()?;
         self.change_superblock(|sb| {
             sb.set_features(sb.features().without(Feature::NEEDS_RECOVERY));
         })?;
@@ -379,9 +356,13 @@ impl Writer<'_> {
 
     fn write_in_stages(&self) -> Result<(), RepairError> {
         self.change_superblock(set_error)?;
+        let mut blocks = self.writes.blocks.clone();
+        if self.has_fast_commits {
+            self.mark_in(&mut blocks);
+        }
         for stage in self.writes.stages.iter().filter(|stage| !stage.is_empty()) {
             for block in stage {
-                self.write_block(*block, &self.writes.blocks[block])?;
+                self.write_block(*block, &blocks[block])?;
             }
             self.device.flush()?;
         }

@@ -18,7 +18,7 @@ use sync::Arc;
 
 use crate::recovery::error::{Error, UnsupportedLog};
 use crate::recovery::overlay::read_copy;
-use crate::recovery::replay::{self, DamagedCopies, ReadLog};
+use crate::recovery::replay::{self, DamagedCopies, ReadLog, Replayed};
 use crate::recovery::report::ReplayReport;
 
 /// Bytes of the log that are written at once, if they are contiguous.
@@ -100,7 +100,33 @@ pub fn empty_log(
     sb: &Superblock,
     geometry: &Geometry,
 ) -> Result<(), Error> {
-    let replayed = replay::run(device, sb, geometry, None, DamagedCopies::Refuse)?;
+    empty(
+        replay::run(device, sb, geometry, None, DamagedCopies::Refuse)?,
+        device,
+        geometry,
+    )
+}
+
+/// Empties the log as [`empty_log`], also that of an external journal, but leaves out copies whose checksums are wrong,
+/// as jbd2 does: for a repair, which then finds what does not fit together.
+///
+/// # Errors
+/// As for [`replay_to_device`].
+pub fn empty_sound_log(
+    device: &Arc<dyn BlockDevice>,
+    sb: &Superblock,
+    geometry: &Geometry,
+    external: Option<Arc<dyn BlockDevice>>,
+) -> Result<(), Error> {
+    let replayed = replay::run(device, sb, geometry, external, DamagedCopies::LeaveOut)?;
+    empty(replayed, device, geometry)
+}
+
+fn empty(
+    replayed: Replayed,
+    device: &Arc<dyn BlockDevice>,
+    geometry: &Geometry,
+) -> Result<(), Error> {
     let Some(log) = replayed.log else {
         return Ok(());
     };
@@ -111,6 +137,34 @@ pub fn empty_log(
     sb.seal();
     let (offset, _) = log.map.place(log.map.superblock_at())?;
     log.map.device().write_at(offset, sb.bytes())?;
+    Ok(log.map.device().flush()?)
+}
+
+/// Clears the first block of the area for fast commits and then marks the journal clean, for a caller that wrote the
+/// log and the fast commits to their homes, durably. The file system still needs recovery.
+///
+/// CRASH: until the first block is cleared the fast commits count and are replayed once more. A log that is in use
+/// without fast commits replays nothing.
+///
+/// # Errors
+/// As for [`replay_to_device`].
+pub fn drop_fast_commits(
+    device: &Arc<dyn BlockDevice>,
+    sb: &Superblock,
+    geometry: &Geometry,
+    external: Option<Arc<dyn BlockDevice>>,
+) -> Result<(), Error> {
+    let replayed = replay::run(device, sb, geometry, external, DamagedCopies::Refuse)?;
+    let Some(log) = replayed.log else {
+        return Ok(());
+    };
+    if log.sb.fast_commit_blocks() > 0 {
+        let (offset, _) = log.map.place(log.sb.fast_commit_first())?;
+        let zeros = vec![0; log.map.block_size().bytes()];
+        log.map.device().write_at(offset, &zeros)?;
+        log.map.device().flush()?;
+    }
+    mark_journal_clean(&log, &replayed.report)?;
     Ok(log.map.device().flush()?)
 }
 

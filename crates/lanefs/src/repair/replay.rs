@@ -10,127 +10,137 @@ use jbd2::recovery;
 use ondisk::{Feature, Geometry, Site, Superblock};
 use sync::Arc;
 
-use super::{RepairError, edit_superblock, set_error, superblock_at};
+use super::{RepairError, edit_superblock, fast_commits, set_error, superblock_at};
 use crate::substitute::{self, Substitute, first, has_same_layout, is_journal_elsewhere};
 
 /// What became of a journal that was to be replayed.
 #[derive(Default)]
 pub(super) struct Replay {
     pub(super) is_done: bool,
-    /// The device with the fast commits applied, in memory; on the device they are in the journal only.
-    pub(super) view: Option<Arc<dyn BlockDevice>>,
     pub(super) failed: Option<String>,
     /// The first superblock now has the layout of the copy that was asked for, so the check reads the first.
     pub(super) has_first: bool,
 }
 
-/// Writes the log home, if the superblock asks for a replay. Fast commits behind it stay where they are until the
-/// repair's own transaction takes their place.
-pub(super) fn replay(
-    device: &Arc<dyn BlockDevice>,
-    journal_device: Option<Arc<dyn BlockDevice>>,
-    scope: RepairScope,
-) -> Result<Replay, RepairError> {
-    // If the first superblock can't be read, nothing asks for a replay.
-    let Ok(sb) = first(&**device) else {
-        return Ok(Replay::default());
-    };
-    let geometry = sb
-        .verify()
-        .ok()
-        .and_then(|()| Geometry::new(&sb, device.size()).ok());
-    match geometry.filter(asks) {
-        Some(geometry) => replay_home(device, journal_device, scope, &sb, &geometry),
-        None => Ok(Replay::default()),
+/// The log that a repair replays.
+pub(super) struct Log<'a> {
+    pub(super) device: &'a Arc<dyn BlockDevice>,
+    pub(super) journal_device: &'a Option<Arc<dyn BlockDevice>>,
+    pub(super) scope: RepairScope,
+    /// The time of a commit, in seconds since 1970.
+    pub(super) now: u64,
+}
+
+impl Log<'_> {
+    /// Writes the log and fast commits home, if the superblock asks for a replay.
+    ///
+    /// # Errors
+    /// When a device fails, or the log may be sound and can't be replayed.
+    pub(super) fn replay(&self) -> Result<Replay, RepairError> {
+        // If the first superblock can't be read, nothing asks for a replay.
+        let Ok(sb) = first(&**self.device) else {
+            return Ok(Replay::default());
+        };
+        let geometry = sb
+            .verify()
+            .ok()
+            .and_then(|()| Geometry::new(&sb, self.device.size()).ok());
+        match geometry.filter(asks) {
+            Some(geometry) => self.replay_home(&sb, &geometry),
+            None => Ok(Replay::default()),
+        }
+    }
+
+    /// Writes the substitute over the first superblock, and then the log home. Unless the first superblock was only
+    /// torn, the error flag is set, and stays set if the log holds a newer superblock.
+    ///
+    /// # Errors
+    /// As [`Log::replay`].
+    pub(super) fn replay_under(&self, substitute: &Substitute) -> Result<Replay, RepairError> {
+        let device = self.device;
+        let (superblock, geometry) = (&substitute.superblock, &substitute.geometry);
+        if asks(geometry) && is_journal_elsewhere(superblock) {
+            let (image, journal) = (Arc::clone(device), self.journal_device.clone());
+            recovery::scan_and_overlay(image, superblock, geometry, journal)
+                .map_err(RepairError::Replay)?;
+        }
+        substitute::put(&**device, superblock)?;
+        let marked: Arc<dyn BlockDevice> = if substitute.is_torn {
+            Arc::clone(device)
+        } else {
+            Arc::new(Marked(Arc::clone(device)))
+        };
+        let log = Log {
+            device: &marked,
+            ..*self
+        };
+        let mut replay = if asks(geometry) {
+            log.replay_home(superblock, geometry)?
+        } else {
+            Replay::default()
+        };
+        replay.is_done = true;
+        let now = first(&**device)?;
+        let own = now.verify().ok().and_then(|()| Geometry::of(&now).ok());
+        replay.has_first = own.is_some_and(|own| has_same_layout(&own, geometry));
+        Ok(replay)
+    }
+
+    /// Writes the log and fast commits home, and empties the log.
+    fn replay_home(&self, sb: &Superblock, geometry: &Geometry) -> Result<Replay, RepairError> {
+        let device = self.device;
+        let journal_device = || self.journal_device.clone();
+        match recovery::replay_to_device(device, sb, geometry, journal_device()) {
+            Ok(_) => Ok(Replay {
+                is_done: true,
+                ..Replay::default()
+            }),
+            Err(recovery::Error::FastCommitsPending { .. }) => {
+                // Nothing is written for fast commits that lanefs does not support.
+                let _ = fast_commits::view(device, journal_device())?;
+                recovery::empty_sound_log(device, sb, geometry, journal_device())
+                    .map_err(cannot_empty)?;
+                self.bring_fast_commits_home()
+            }
+            Err(recovery::Error::Io(error)) => Err(error.into()),
+            Err(error) => {
+                let is_damaged = matches!(&error, recovery::Error::Corrupt(corrupt)
+                    if corrupt.site() == Site::JournalCopyChecksum);
+                if !is_damaged && is_journal_elsewhere(sb) {
+                    // Its log may be whole, and a later replay would overwrite what is repaired.
+                    return Err(RepairError::Replay(error));
+                }
+                // The sound copies in the log are newer than the blocks at home.
+                let is_done = is_damaged
+                    && self.scope == RepairScope::All
+                    && recovery::replay_sound_copies(device, sb, geometry, journal_device())
+                        .is_ok();
+                Ok(Replay {
+                    is_done,
+                    failed: Some(error.to_string()),
+                    ..Replay::default()
+                })
+            }
+        }
+    }
+
+    /// Writes fast commits home that follow a log that is empty, but in use.
+    fn bring_fast_commits_home(&self) -> Result<Replay, RepairError> {
+        let view = fast_commits::view(self.device, self.journal_device.clone())?;
+        if let Ok(view) = &view {
+            let journal_device = self.journal_device.clone();
+            fast_commits::bring_home(self.device, journal_device, &**view, self.now)?;
+        }
+        Ok(Replay {
+            is_done: true,
+            failed: view.err(),
+            ..Replay::default()
+        })
     }
 }
 
 fn asks(geometry: &Geometry) -> bool {
     geometry.has(Feature::NEEDS_RECOVERY) && geometry.has(Feature::HAS_JOURNAL)
-}
-
-/// Writes the substitute over the first superblock, and then the log home. Unless the first superblock was only torn,
-/// the error flag is set, and stays set if the log holds a newer superblock.
-pub(super) fn replay_under(
-    device: &Arc<dyn BlockDevice>,
-    journal_device: Option<Arc<dyn BlockDevice>>,
-    scope: RepairScope,
-    substitute: &Substitute,
-) -> Result<Replay, RepairError> {
-    let (superblock, geometry) = (&substitute.superblock, &substitute.geometry);
-    if asks(geometry) && is_journal_elsewhere(superblock) {
-        let (image, journal) = (Arc::clone(device), journal_device.clone());
-        recovery::scan_and_overlay(image, superblock, geometry, journal)
-            .map_err(RepairError::Replay)?;
-    }
-    substitute::put(&**device, superblock)?;
-    let marked: Arc<dyn BlockDevice> = if substitute.is_torn {
-        Arc::clone(device)
-    } else {
-        Arc::new(Marked(Arc::clone(device)))
-    };
-    let mut replay = if asks(geometry) {
-        replay_home(&marked, journal_device, scope, superblock, geometry)?
-    } else {
-        Replay::default()
-    };
-    replay.is_done = true;
-    let now = first(replay.view.as_deref().unwrap_or(&**device))?;
-    let own = now.verify().ok().and_then(|()| Geometry::of(&now).ok());
-    replay.has_first = own.is_some_and(|own| has_same_layout(&own, geometry));
-    Ok(replay)
-}
-
-/// Writes the log home and empties it.
-fn replay_home(
-    device: &Arc<dyn BlockDevice>,
-    journal_device: Option<Arc<dyn BlockDevice>>,
-    scope: RepairScope,
-    sb: &Superblock,
-    geometry: &Geometry,
-) -> Result<Replay, RepairError> {
-    match recovery::replay_to_device(device, sb, geometry, journal_device.clone()) {
-        Ok(_) => Ok(Replay {
-            is_done: true,
-            ..Replay::default()
-        }),
-        Err(recovery::Error::FastCommitsPending { .. }) => {
-            recovery::empty_log(device, sb, geometry).map_err(cannot_empty)?;
-            let choices = engine::MountOptions {
-                journal_device,
-                ..engine::MountOptions::default()
-            };
-            match engine::InodeFs::open(Arc::clone(device), &choices) {
-                Ok(fs) => Ok(Replay {
-                    is_done: true,
-                    view: Some(Arc::clone(fs.device())),
-                    ..Replay::default()
-                }),
-                Err(error) => Ok(Replay {
-                    failed: Some(error.to_string()),
-                    ..Replay::default()
-                }),
-            }
-        }
-        Err(recovery::Error::Io(error)) => Err(error.into()),
-        Err(error) => {
-            let is_damaged = matches!(&error, recovery::Error::Corrupt(corrupt)
-                if corrupt.site() == Site::JournalCopyChecksum);
-            if !is_damaged && is_journal_elsewhere(sb) {
-                // Its log may be whole, and a later replay would overwrite what is repaired.
-                return Err(RepairError::Replay(error));
-            }
-            // The sound copies in the log are newer than the blocks at home.
-            let is_done = is_damaged
-                && scope == RepairScope::All
-                && recovery::replay_sound_copies(device, sb, geometry, journal_device).is_ok();
-            Ok(Replay {
-                is_done,
-                failed: Some(error.to_string()),
-                ..Replay::default()
-            })
-        }
-    }
 }
 
 fn cannot_empty(error: recovery::Error) -> RepairError {

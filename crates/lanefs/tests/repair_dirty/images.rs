@@ -4,7 +4,9 @@ use device::{BlockDevice, MemoryDevice};
 use lanefs::check::{Options, Report};
 use lanefs::repair::{Outcome, RepairError, RepairScope, repair};
 use lanefs::{Fs, MountOptions, mkfs};
+use ondisk::jbd2::{BlockHeader, BlockKind};
 use ondisk::{BlockSize, Superblock};
+use simulate::{Cut, Recorder};
 use sync::Arc;
 use sync::atomic::AtomicBool;
 
@@ -48,7 +50,6 @@ pub const KINDS: [Kind; 4] = [
 
 /// An image as a power cut leaves it after 300 files were made, each with an fsync.
 pub fn dirty(kind: &Kind) -> Vec<u8> {
-    let device = Arc::new(MemoryDevice::new(48 << 20));
     let mut options = mkfs::Options {
         features: kind.features.to_owned(),
         block_size: Some(kind.block_size),
@@ -56,7 +57,13 @@ pub fn dirty(kind: &Kind) -> Vec<u8> {
         ..mkfs::Options::default()
     };
     options.journal.size_mib = Some(16);
-    lanefs::make::make_on(&*device, &options).unwrap();
+    dirty_as(&options)
+}
+
+/// As [`dirty`], for a file system that is made with these options.
+pub fn dirty_as(options: &mkfs::Options) -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::new(48 << 20));
+    lanefs::make::make_on(&*device, options).unwrap();
     let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
     let fs = Fs::open_for_writing_with(shared, &MountOptions::default(), lanefs::now).unwrap();
     for number in 0..FILES {
@@ -144,4 +151,48 @@ pub fn judge(bytes: &[u8], what: &str) {
 
 pub fn on(bytes: &[u8]) -> Arc<dyn BlockDevice> {
     Arc::new(MemoryDevice::from_bytes(bytes))
+}
+
+/// Repairs the image, and what each of some cuts of that repair leaves (with LANEFS_REPAIR_CUTS set, a cut at every
+/// write); all must then be clean and pass `verify`, as must the image after the repair that was not cut, which is
+/// returned.
+pub fn cuts_of_repair(
+    what: &str,
+    bytes: &[u8],
+    copy: Option<u64>,
+    verify: &dyn Fn(&[u8], &str),
+) -> Vec<u8> {
+    let points = match std::env::var_os("LANEFS_REPAIR_CUTS") {
+        Some(_) => usize::MAX,
+        None => 12,
+    };
+    let recorder = Arc::new(Recorder::new(bytes));
+    let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
+    mend(&device, RepairScope::All, copy);
+    let mut cuts = recorder.cuts();
+    let all: Vec<usize> = cuts.points().collect();
+    let step = all.len().div_ceil(points).max(1);
+    // The first writes are the superblock's.
+    let chosen = all.iter().take(8).chain(all.iter().step_by(step));
+    for event in chosen.copied() {
+        let state = cuts.state(Cut { event, seed: 1 }).bytes();
+        let what = format!("{what}, cut at {event}");
+        let cut = on(&state);
+        let outcome = mend(&cut, RepairScope::All, None);
+        assert!(outcome.repaired.after.is_clean(), "{what}: {outcome:?}");
+        verify(&bytes_of(&*cut), &what);
+    }
+    let after = bytes_of(&*device);
+    verify(&after, what);
+    after
+}
+
+/// The byte at which the journal begins.
+pub fn journal_at(block_size: BlockSize, bytes: &[u8]) -> usize {
+    let size = block_size.bytes();
+    let is_superblock = |block: &[u8]| {
+        let kind = BlockHeader::of(block).and_then(|header| header.kind());
+        kind == Some(BlockKind::SuperblockV2)
+    };
+    bytes.chunks(size).position(is_superblock).unwrap() * size
 }

@@ -8,11 +8,11 @@ use lanefs::check::Code;
 use lanefs::repair::RepairScope;
 use lanefs::undo::{self, Draft};
 use ondisk::superblock;
-use simulate::{Cut, Recorder};
 use sync::Arc;
 
 use crate::images::{
-    FILES, KINDS, Kind, bytes_of, check, copy_at, dirty, first, judge, kept, mend, on, set_first,
+    FILES, KINDS, Kind, bytes_of, check, copy_at, cuts_of_repair, dirty, first, judge, kept, mend,
+    on, set_first,
 };
 
 /// Ways to lose the first superblock: what they are called, the image, and the copy that the user names, if one must be
@@ -155,35 +155,30 @@ fn an_undo_file_takes_back_the_superblock_and_the_replay() {
     }
 }
 
+/// Faults of the layout, which a repair mends before its transaction.
+fn layout_faults(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>, Option<u64>)> {
+    let mut reserved = bytes.to_vec();
+    let mut sb = first(&reserved);
+    sb.set_reserved_blocks_count(sb.blocks_count());
+    sb.seal();
+    set_first(&mut reserved, &sb);
+    vec![("too many reserved blocks", reserved, None)]
+}
+
 /// With LANEFS_REPAIR_CUTS set, repairs are cut at every write.
 #[test]
 fn a_cut_at_any_write_loses_nothing_of_the_log() {
-    let points = match std::env::var_os("LANEFS_REPAIR_CUTS") {
-        Some(_) => usize::MAX,
-        None => 12,
-    };
     for kind in [&KINDS[0], &KINDS[3]] {
         let whole = dirty(kind);
-        for (how, bytes, copy) in lost(kind, &whole) {
-            if !["zeros", "a named copy"].contains(&how) {
-                continue;
-            }
-            let recorder = Arc::new(Recorder::new(&bytes));
-            let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
-            mend(&device, RepairScope::All, copy);
-            let mut cuts = recorder.cuts();
-            let all: Vec<usize> = cuts.points().collect();
-            let step = all.len().div_ceil(points).max(1);
-            // The first writes are the superblock's.
-            let chosen = all.iter().take(4).chain(all.iter().step_by(step));
-            for event in chosen.copied() {
-                let state = cuts.state(Cut { event, seed: 1 }).bytes();
-                let what = format!("{}, {how}, cut at {event}", kind.name);
-                let device = on(&state);
-                let outcome = mend(&device, RepairScope::All, None);
-                assert!(outcome.repaired.after.is_clean(), "{what}: {outcome:?}");
-                assert_eq!(kept(&bytes_of(&*device)), FILES, "{what}");
-            }
+        let some = lost(kind, &whole)
+            .into_iter()
+            .filter(|(how, ..)| ["zeros", "a named copy"].contains(how));
+        for (how, bytes, copy) in some.chain(layout_faults(&whole)) {
+            let what = format!("{}, {how}", kind.name);
+            let after = cuts_of_repair(&what, &bytes, copy, &|cut, what| {
+                assert_eq!(kept(cut), FILES, "{what}");
+            });
+            judge(&after, &what);
         }
     }
 }

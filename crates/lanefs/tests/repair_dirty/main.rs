@@ -1,5 +1,6 @@
 //! Repairs of images whose journal must be replayed.
 
+mod fast_commits;
 mod images;
 mod lost;
 mod unread;

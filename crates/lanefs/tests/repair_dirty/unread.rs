@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use device::{BlockDevice, DeviceError};
 use lanefs::repair::{RepairError, RepairScope};
-use ondisk::jbd2::{BlockHeader, BlockKind, JournalSuperblock};
+use ondisk::jbd2::JournalSuperblock;
 use sync::Arc;
 
 use crate::images::{
-    FILES, KINDS, Kind, bytes_of, check, copy_at, dirty, kept, mend, on, try_to_mend,
+    FILES, KINDS, Kind, bytes_of, check, copy_at, dirty, journal_at, kept, mend, on, try_to_mend,
 };
 
 /// A device that fails all reads of a range.
@@ -48,20 +48,18 @@ impl BlockDevice for Unreadable {
 /// commits.
 fn used_blocks(kind: &Kind, bytes: &[u8]) -> Vec<u64> {
     let size = kind.block_size.bytes();
-    let find = |is_wanted: &dyn Fn(&[u8]) -> bool| bytes.chunks(size).position(is_wanted).unwrap();
-    let is_superblock = |block: &[u8]| {
-        let kind = BlockHeader::of(block).and_then(|header| header.kind());
-        kind == Some(BlockKind::SuperblockV2)
-    };
-    let journal = find(&is_superblock);
-    let sb = JournalSuperblock::read(&bytes[journal * size..]).unwrap();
-    let mut blocks = vec![journal, journal + sb.start() as usize];
+    let journal = journal_at(kind.block_size, bytes);
+    let sb = JournalSuperblock::read(&bytes[journal..]).unwrap();
+    let mut blocks = vec![journal, journal + sb.start() as usize * size];
     if sb.fast_commit_blocks() > 0 {
         // The tag HEAD and its length.
         let head = [9, 0, 8, 0];
-        blocks.push(find(&|block| block.starts_with(&head)));
+        let area = bytes
+            .chunks(size)
+            .position(|block| block.starts_with(&head));
+        blocks.push(area.unwrap() * size);
     }
-    blocks.iter().map(|block| (block * size) as u64).collect()
+    blocks.iter().map(|at| *at as u64).collect()
 }
 
 /// The image, and the copy of the superblock that is named.

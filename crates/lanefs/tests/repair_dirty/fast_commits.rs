@@ -1,0 +1,55 @@
+//! Fast commits behind the log are kept by a repair, and don't count any more after it.
+
+use lanefs::mkfs;
+use ondisk::jbd2::JournalSuperblock;
+use ondisk::{BlockSize, Feature};
+
+use crate::images::{FILES, cuts_of_repair, dirty_as, first, journal_at, kept};
+
+const BLOCK: usize = 1024;
+/// Blocks of the log and of the area for fast commits, as they are made.
+const LOG: usize = 1024;
+
+/// An image whose fast commits change more blocks than its log has. The log is empty; all but three of its blocks
+/// become a part of the area for fast commits.
+fn larger_than_the_log() -> Vec<u8> {
+    let mut options = mkfs::Options {
+        features: "fast_commit,^resize_inode".to_owned(),
+        block_size: Some(BlockSize::K1),
+        ..mkfs::Options::default()
+    };
+    options.journal.size_mib = Some(1);
+    options.journal.fast_commit_kib = Some(LOG as u64);
+    let mut bytes = dirty_as(&options);
+    let at = journal_at(BlockSize::K1, &bytes);
+    let journal = &mut bytes[at..at + 2 * LOG * BLOCK];
+    let mut sb = JournalSuperblock::read(journal).unwrap();
+    assert_eq!(sb.start(), 1);
+    let area = sb.fast_commit_first() as usize * BLOCK;
+    assert!(journal[area..].starts_with(&[9, 0, 8, 0]), "HEAD");
+    journal.copy_within(area.., 5 * BLOCK);
+    sb.set_fast_commit_blocks_raw(sb.blocks_count() - 4);
+    sb.seal();
+    journal[..JournalSuperblock::SIZE].copy_from_slice(sb.bytes());
+    bytes
+}
+
+#[test]
+fn without_a_log_that_is_large_enough_they_are_written_in_stages() {
+    let bytes = larger_than_the_log();
+    // e2fsck calls a log of three blocks corrupt, so it does not judge this one.
+    cuts_of_repair("stages", &bytes, None, &|cut, what| {
+        assert_eq!(kept(cut), FILES, "{what}");
+        let journal = &cut[journal_at(BlockSize::K1, cut)..];
+        let sb = JournalSuperblock::read(journal).unwrap();
+        assert_eq!(sb.start(), 0, "{what}");
+        // A log that is made anew has no area.
+        let area = &journal[5 * BLOCK..6 * BLOCK];
+        let is_cleared = sb.fast_commit_blocks() == 0 || area.iter().all(|byte| *byte == 0);
+        assert!(is_cleared, "{what}");
+        assert!(
+            !first(cut).features().has(Feature::NEEDS_RECOVERY),
+            "{what}"
+        );
+    });
+}
