@@ -7,7 +7,7 @@ use std::ops::Range;
 use check::repair::RepairScope;
 use device::{BlockDevice, DeviceError};
 use jbd2::recovery;
-use ondisk::{Feature, Geometry, Site, Superblock};
+use ondisk::{Corrupt, Feature, Geometry, Site, Superblock};
 use sync::Arc;
 
 use super::{RepairError, edit_superblock, fast_commits, set_error, superblock_at};
@@ -102,26 +102,52 @@ impl Log<'_> {
                     .map_err(cannot_empty)?;
                 self.bring_fast_commits_home()
             }
-            Err(recovery::Error::Io(error)) => Err(error.into()),
-            Err(error) => {
-                let is_damaged = matches!(&error, recovery::Error::Corrupt(corrupt)
-                    if corrupt.site() == Site::JournalCopyChecksum);
-                if !is_damaged && is_journal_elsewhere(sb) {
-                    // Its log may be whole, and a later replay would overwrite what is repaired.
-                    return Err(RepairError::Replay(error));
-                }
-                // The sound copies in the log are newer than the blocks at home.
-                let is_done = is_damaged
-                    && self.scope == RepairScope::All
-                    && recovery::replay_sound_copies(device, sb, geometry, journal_device())
-                        .is_ok();
+            Err(recovery::Error::Corrupt(corrupt)) => self.replay_damaged(sb, geometry, &corrupt),
+            Err(error @ recovery::Error::Unsupported(_)) if !is_journal_elsewhere(sb) => {
                 Ok(Replay {
-                    is_done,
                     failed: Some(error.to_string()),
                     ..Replay::default()
                 })
             }
+            Err(error) => Err(error.into()),
         }
+    }
+
+    /// Replays what is sound of a corrupt log: if only copies of blocks are damaged, the others, and the fast commits.
+    fn replay_damaged(
+        &self,
+        sb: &Superblock,
+        geometry: &Geometry,
+        corrupt: &Corrupt,
+    ) -> Result<Replay, RepairError> {
+        let is_copy = corrupt.site() == Site::JournalCopyChecksum;
+        if !is_copy && is_journal_elsewhere(sb) {
+            // Its log may be whole, and a later replay would overwrite what is repaired.
+            return Err(RepairError::Replay((*corrupt).into()));
+        }
+        let mut replay = Replay {
+            failed: Some(corrupt.to_string()),
+            ..Replay::default()
+        };
+        if !is_copy || self.scope != RepairScope::All {
+            return Ok(replay);
+        }
+        // The sound copies in the log are newer than the blocks at home.
+        let (device, journal_device) = (self.device, || self.journal_device.clone());
+        match recovery::replay_sound_copies(device, sb, geometry, journal_device()) {
+            Ok(_) => replay.is_done = true,
+            Err(recovery::Error::FastCommitsPending { .. }) => {
+                recovery::empty_sound_log(device, sb, geometry, journal_device())
+                    .map_err(cannot_empty)?;
+                replay.is_done = true;
+                if let Some(failed) = self.bring_fast_commits_home()?.failed {
+                    replay.failed = Some(failed);
+                }
+            }
+            Err(recovery::Error::Corrupt(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(replay)
     }
 
     /// Writes fast commits home that follow a log that is empty, but in use.

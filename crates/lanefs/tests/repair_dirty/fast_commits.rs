@@ -1,10 +1,15 @@
 //! Fast commits behind the log are kept by a repair, and don't count any more after it.
 
 use lanefs::mkfs;
-use ondisk::jbd2::JournalSuperblock;
-use ondisk::{BlockSize, Feature};
+use ondisk::jbd2::{CommitBlock, DescriptorWriter, JournalSuperblock};
+use ondisk::{BlockSize, Feature, FsBlock, Tid};
 
-use crate::images::{FILES, cuts_of_repair, dirty_as, first, journal_at, kept};
+use crate::images::{
+    FILES, KINDS, Kind, NOW, by_e2fsck, cuts_of_repair, dirty, dirty_as, first, journal_at, judge,
+    kept,
+};
+
+const FAST: &Kind = &KINDS[3];
 
 const BLOCK: usize = 1024;
 /// Blocks of the log and of the area for fast commits, as they are made.
@@ -52,4 +57,47 @@ fn without_a_log_that_is_large_enough_they_are_written_in_stages() {
             "{what}"
         );
     });
+}
+
+/// Puts a transaction before the fast commits whose one copy, of a free block, has a wrong checksum.
+fn with_damaged_copy(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let at = journal_at(BlockSize::K1, &bytes);
+    let last = bytes.len() - BLOCK;
+    let copy = bytes[last..].to_vec();
+    let mut sb = JournalSuperblock::read(&bytes[at..]).unwrap();
+    let format = sb.verify(BlockSize::K1, sb.blocks_count().into()).unwrap();
+    let tid = Tid(sb.sequence().0 - 1);
+    let log = &mut bytes[at + sb.start() as usize * BLOCK..][..3 * BLOCK];
+    log.fill(0);
+    let mut writer = DescriptorWriter::new(&format, tid, &mut log[..BLOCK]);
+    let home = FsBlock((last / BLOCK) as u64);
+    let checksum = format.data_checksum(tid, &copy) ^ 1;
+    assert!(writer.push(home, false, checksum, &sb.uuid()));
+    writer.finish();
+    log[BLOCK..2 * BLOCK].copy_from_slice(&copy);
+    CommitBlock::new(tid, NOW, 0).write(&format, &mut log[2 * BLOCK..]);
+    sb.set_sequence(tid);
+    sb.seal();
+    bytes[at..at + JournalSuperblock::SIZE].copy_from_slice(sb.bytes());
+    bytes
+}
+
+#[test]
+fn behind_a_damaged_copy_they_are_kept() {
+    let whole = dirty(FAST);
+    let bytes = with_damaged_copy(&whole);
+    let after = cuts_of_repair("damaged copy", &bytes, None, &|cut, what| {
+        assert_eq!(kept(cut), FILES, "{what}");
+        assert!(
+            !first(cut).features().has(Feature::NEEDS_RECOVERY),
+            "{what}"
+        );
+    });
+    judge(&after, "damaged copy");
+    let Some(theirs) = by_e2fsck(&bytes) else {
+        return;
+    };
+    assert!(kept(&theirs) <= FILES);
+    println!("e2fsck keeps {} of {FILES} files", kept(&theirs));
 }

@@ -149,6 +149,19 @@ pub fn judge(bytes: &[u8], what: &str) {
     assert_eq!(output.status.code(), Some(0), "{what}: {text}");
 }
 
+/// The image as e2fsck -fy leaves it; `None` without e2fsck.
+pub fn by_e2fsck(bytes: &[u8]) -> Option<Vec<u8>> {
+    if !testkit::have("e2fsck") {
+        testkit::skip("e2fsck is missing");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    std::fs::write(&image, bytes).unwrap();
+    testkit::e2fsck_within(60, &["-fy"], &image, None).unwrap();
+    Some(std::fs::read(&image).unwrap())
+}
+
 pub fn on(bytes: &[u8]) -> Arc<dyn BlockDevice> {
     Arc::new(MemoryDevice::from_bytes(bytes))
 }
