@@ -103,12 +103,6 @@ impl Log<'_> {
                 self.bring_fast_commits_home()
             }
             Err(recovery::Error::Corrupt(corrupt)) => self.replay_damaged(sb, geometry, &corrupt),
-            Err(error @ recovery::Error::Unsupported(_)) if !is_journal_elsewhere(sb) => {
-                Ok(Replay {
-                    failed: Some(error.to_string()),
-                    ..Replay::default()
-                })
-            }
             Err(error) => Err(error.into()),
         }
     }

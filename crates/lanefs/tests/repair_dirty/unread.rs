@@ -106,3 +106,32 @@ fn a_log_that_can_not_be_read_is_not_given_up() {
         }
     }
 }
+
+/// Marks the journal with a feature that lanefs does not know.
+fn with_unknown_feature(kind: &Kind, bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let at = journal_at(kind.block_size, &bytes);
+    let mut sb = JournalSuperblock::read(&bytes[at..]).unwrap();
+    let mut features = sb.features();
+    features.incompat |= 1 << 20;
+    sb.set_features(features);
+    sb.seal();
+    bytes[at..at + JournalSuperblock::SIZE].copy_from_slice(sb.bytes());
+    bytes
+}
+
+#[test]
+fn a_log_with_unknown_features_is_not_given_up() {
+    for kind in &KINDS {
+        let whole = with_unknown_feature(kind, &dirty(kind));
+        for (how, bytes, copy) in ways(kind, &whole) {
+            let what = format!("{}, {how}", kind.name);
+            let device = on(&bytes);
+            for scope in [RepairScope::Preen, RepairScope::All] {
+                let error = try_to_mend(&device, scope, copy).unwrap_err();
+                assert!(matches!(error, RepairError::Replay(_)), "{what}: {error}");
+                assert!(bytes_of(&*device) == bytes, "{what}: written to");
+            }
+        }
+    }
+}
