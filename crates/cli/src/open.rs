@@ -181,11 +181,20 @@ fn mounted_on(user: &str) -> Option<&str> {
     (place.starts_with('/') && !place.contains([',', ' '])).then_some(place)
 }
 
+/// Whether a mount of an image is one by lanefs whose server has ended: no process has the lock on the image. Asks no
+/// server.
+fn is_dead(image: &Path, place: &str) -> bool {
+    fuse::mounted_at(Path::new(place)).is_some() && FileDevice::open_read_only(image).is_ok()
+}
+
 /// An image that is in use, or can't be opened.
 fn not_to_be_had(path: &Path, error: Error) -> Failure {
     match error {
         Error::InUse { ref user, .. } => {
             let hint = match mounted_on(user) {
+                Some(place) if is_dead(path, place) => {
+                    format!("the server of that mount has ended; unmount it: umount {place}")
+                }
                 Some(place) => format!(
                     "use the files below {place} (for another directory: mount --bind {place} DIR), or unmount it, \
                      or work on a copy"
@@ -201,16 +210,31 @@ fn not_to_be_had(path: &Path, error: Error) -> Failure {
     }
 }
 
-/// Opens the file system in an image that no other process uses or changes, to mount it. The second value holds back
-/// what is written, and is released once the file system is mounted. It is `None` with `read_only`, and if the image
-/// may only be read.
+/// An image that is to be mounted.
+pub struct ToMount {
+    /// Its file system.
+    pub fs: Fs,
+    /// If it is open for writing.
+    pub writing: Option<WritableImage>,
+}
+
+/// An image that is open for writing and has not been written to.
+pub struct WritableImage {
+    /// The file or block device as a whole.
+    pub device: Arc<FileDevice>,
+    /// Holds back what is written until the file system is mounted.
+    pub held: Arc<HeldDevice>,
+}
+
+/// Opens the file system in an image that no other process uses or changes, to mount it. It is not open for writing
+/// with `read_only`, and if the image may only be read.
 pub fn open_to_mount(
     context: &Context,
     path: &Path,
     options: &ImageArgs,
     choices: &MountOptions,
     read_only: bool,
-) -> Result<(Fs, Option<Arc<HeldDevice>>), Failure> {
+) -> Result<ToMount, Failure> {
     let mut is_writable = !read_only;
     let writing = read_only.then(|| open_unchanging(path));
     let device = match writing.unwrap_or_else(|| open_unused(path)) {
@@ -221,7 +245,8 @@ pub fn open_to_mount(
         other => other,
     };
     let device = device.map_err(|error| not_to_be_had(path, error))?;
-    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    let whole = Arc::new(device);
+    let device = Arc::clone(&whole) as Arc<dyn BlockDevice>;
     if is_writable {
         refuse_damaged_table(path, &*device, location(options))?;
     }
@@ -238,10 +263,9 @@ pub fn open_to_mount(
     {
         // The lock on it is a writer's still.
         let why = error.to_string();
-        drop((fs, waiting, place, device));
+        drop((fs, waiting, place, device, whole));
         context.note(why);
-        let read = open_to_mount(context, path, options, choices, true)?;
-        return Ok((read.0, None));
+        return open_to_mount(context, path, options, choices, true);
     }
     let fs = fs.map_err(|error| match &error {
         Error::Fs {
@@ -258,7 +282,11 @@ pub fn open_to_mount(
         ));
     }
     report_journal(context, path, &fs);
-    Ok((fs, waiting))
+    let writing = waiting.map(|held| WritableImage {
+        device: whole,
+        held,
+    });
+    Ok(ToMount { fs, writing })
 }
 
 /// Whether the image is of a kind that is only read.

@@ -34,7 +34,7 @@ pub(crate) mod files {
         options.read(true);
         match access {
             OpenMode::Read => &mut options,
-            OpenMode::Write => options.write(true),
+            OpenMode::Write | OpenMode::Beside => options.write(true),
             OpenMode::Create => options.write(true).create(true),
             OpenMode::CreateNew => options.write(true).create_new(true),
         };

@@ -12,8 +12,8 @@ use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
 
-use sync::Guarded;
 use sync::clock::Duration;
+use sync::{Guarded, Mutex, Rank};
 
 use crate::block_device::{BlockDevice, DeviceError, Resize, check_range};
 use crate::host;
@@ -36,6 +36,8 @@ pub(crate) enum OpenMode {
     Read,
     /// For reading and writing.
     Write,
+    /// As `Write`, without claiming a block device.
+    Beside,
     /// For reading and writing; a file that does not exist is created.
     Create,
     /// For reading and writing; the file is created, and the name must not exist.
@@ -61,6 +63,9 @@ pub(crate) enum OpenFailure {
 #[derive(Debug)]
 pub struct FileDevice {
     pub(crate) file: File,
+    /// Has the kernel's claim on a block device that is open for writing: while it is open, the kernel mounts the
+    /// device for no other program. [leaf]
+    claim: Mutex<Option<File>>,
     /// What is behind it, if it is a loop device, for the locks on that.
     _behind: Vec<File>,
     /// The bytes that it stands for.
@@ -188,6 +193,11 @@ impl FileDevice {
         let made = MadeFile((access == OpenMode::CreateNew).then_some(path));
         let read_only = access == OpenMode::Read;
         let (kind, ground) = files::identify(&file).map_err(failed)?;
+        let mut claim = None;
+        if matches!(kind, Kind::BlockDevice) && !read_only {
+            let beside = open_same(path, OpenMode::Beside, &ground).map_err(failed)?;
+            claim = Some(std::mem::replace(&mut file, beside));
+        }
         let is_regular = match kind {
             Kind::Regular => true,
             Kind::BlockDevice => false,
@@ -206,6 +216,7 @@ impl FileDevice {
         let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
         let device = FileDevice {
             file,
+            claim: Mutex::new(Rank::Leaf, claim),
             _behind: behind,
             ground,
             path: name,
@@ -225,6 +236,24 @@ impl FileDevice {
             check_range("creating", 0, size, self.size())?;
         }
         Ok(self)
+    }
+
+    /// Gives up the kernel's claim on a block device, so that the kernel can mount it; the lock stays. Until it is
+    /// mounted, only programs that look for the lock stay away.
+    pub fn give_up_claim(&self) {
+        *self.claim.lock() = None;
+    }
+
+    /// Claims a block device again.
+    ///
+    /// # Errors
+    /// `ResourceBusy` if another program has claimed it meanwhile; when it can't be opened by its name.
+    pub fn claim_again(&self) -> io::Result<()> {
+        if !self.is_regular && !self.read_only {
+            let claim = open_same(Path::new(&self.path), OpenMode::Write, &self.ground)?;
+            *self.claim.lock() = Some(claim);
+        }
+        Ok(())
     }
 
     /// Whether this is a regular file (not a block device).
@@ -256,6 +285,20 @@ impl FileDevice {
             len: len as u64,
             source,
         }
+    }
+}
+
+/// Opens a block device that is open already.
+fn open_same(path: &Path, access: OpenMode, ground: &Ground) -> io::Result<File> {
+    let file = files::open(path, access).map_err(|failure| match failure {
+        OpenFailure::InUse(holder) => io::Error::new(io::ErrorKind::ResourceBusy, holder),
+        OpenFailure::Failed(error) => error,
+    })?;
+    let (_, found) = files::identify(&file)?;
+    if found.is_same(ground) {
+        Ok(file)
+    } else {
+        Err(io::Error::other("its name leads to another device now"))
     }
 }
 

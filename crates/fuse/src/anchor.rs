@@ -1,5 +1,5 @@
-//! The block device that the kernel wants for a mount of type `fuseblk`: a loop device over the first 512 bytes of the
-//! image's file.
+//! The block device that the kernel wants for a mount of type `fuseblk`, of an image that is not one itself: a loop
+//! device over the first 512 bytes of the image's file.
 //!
 //! # Why
 //!
@@ -90,8 +90,9 @@ pub(crate) struct Anchor {
 impl Anchor {
     /// Makes one for an image.
     ///
-    /// A regular file is its own backing. The kernel would not mount a block device while this process has it open
-    /// exclusively, so for one the backing is memory, and only the name is the device's.
+    /// A regular file is its own backing. For a block device, which the kernel claims for only one mount, the backing
+    /// is memory, and only the name is the device's: for mounts that only read, which can be several, and where the
+    /// kernel does not mount the device itself.
     ///
     /// # Errors
     /// Why the host gives no loop device, or not on this file.

@@ -1,7 +1,8 @@
 //! Connecting to the kernel: /dev/fuse and mount(2) for root, fusermount3 for everybody else; and unmounting.
 //!
-//! Root mounts an image as `fuseblk`, by an [`Anchor`], so that sync(1) reaches the server and umount(8) waits for it;
-//! where that is not possible, and for other users, the mount is one without a block device ([`Synced`]).
+//! Root mounts an image as `fuseblk`, a block device as itself and a file by an [`Anchor`], so that sync(1) reaches the
+//! server and umount(8) waits for it; where that is not possible, and for other users, the mount is one without a block
+//! device ([`Synced`]).
 //!
 //! After a crash of the process the directory stays mounted and answers "not connected" until it is unmounted.
 
@@ -13,7 +14,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use lanefs::FileDevice;
 use rustix::io::{Errno, FdFlags};
+use rustix::ioctl::{Getter, Opcode, opcode};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::thread::UnshareFlags;
@@ -138,12 +141,14 @@ pub(crate) struct Connection {
     pub(crate) synced: Synced,
 }
 
-/// Mounts on a directory; `source` is the image's path, which the list of mounts shows, or leads to.
+/// Mounts on a directory; `source` is the image's path, which the list of mounts shows, or leads to. `image` is the
+/// open image, if the server writes to it.
 pub(crate) fn connect(
     source: &str,
     directory: &Path,
     access: &Access,
     block: Fuseblk,
+    image: Option<&FileDevice>,
 ) -> Result<Connection, MountError> {
     let failed = |error: io::Error| match Errno::from_io_error(&error) {
         Some(Errno::NOTCONN) => MountError::Dead(directory.to_path_buf()),
@@ -157,7 +162,8 @@ pub(crate) fn connect(
     if !directory.metadata().map_err(failed)?.is_dir() {
         return Err(MountError::NotDirectory(directory.clone()));
     }
-    let (device, synced) = match with_block_device(source, directory, access, block) {
+    let itself = image.filter(|image| !image.is_regular());
+    let (device, synced) = match with_block_device(source, directory, access, block, itself)? {
         Ok(device) => (device, Synced::All),
         Err(why) if block == Fuseblk::Always => return Err(MountError::NoBlockDevice(why)),
         Err(why) => {
@@ -176,19 +182,74 @@ pub(crate) fn connect(
     })
 }
 
-/// Mounts as root, with an anchor; otherwise returns why not.
+/// Mounts as root, with a block device; otherwise returns why not. `itself` is the image if it is a block device.
+///
+/// # Errors
+/// If another program claimed the image before the kernel did so for the mount: it must not be written to.
 fn with_block_device(
-    image: &str,
+    source: &str,
     directory: &Path,
     access: &Access,
     block: Fuseblk,
-) -> Result<OwnedFd, String> {
+    itself: Option<&FileDevice>,
+) -> Result<Result<OwnedFd, String>, MountError> {
     if block == Fuseblk::Never {
-        return Err("mounted with nofuseblk".into());
+        return Ok(Err("mounted with nofuseblk".into()));
     }
     if !rustix::process::geteuid().is_root() {
-        return Err("only root can mount as fuseblk".into());
+        return Ok(Err("only root can mount as fuseblk".into()));
     }
+    if let Some(itself) = itself
+        && let Some(device) = with_itself(source, directory, access, itself)?
+    {
+        return Ok(Ok(device));
+    }
+    Ok(with_anchor(source, directory, access))
+}
+
+/// Mounts a block device as the source of its own mount; `None` if the kernel refuses that, for example because a
+/// program has the device open for writing and the kernel was built without `CONFIG_BLK_DEV_WRITE_MOUNTED`.
+///
+/// # Errors
+/// If another program claimed the device in between.
+fn with_itself(
+    source: &str,
+    directory: &Path,
+    access: &Access,
+    itself: &FileDevice,
+) -> Result<Option<OwnedFd>, MountError> {
+    let path = Path::new(source);
+    let (Ok(device), Some(size)) = (open_device(), block_size(path)) else {
+        return Ok(None);
+    };
+    // The kernel claims the device for the mount, which it can't do while this process has it claimed. The lock stays,
+    // and nothing is written before the mount exists.
+    itself.give_up_claim();
+    let kind = mounts::BLOCK_TYPE;
+    let more = format!(",blksize={size}");
+    match mount_with(&device, path, directory, kind, access, &more) {
+        Ok(()) => Ok(Some(device)),
+        Err(_) => {
+            let claimed = itself.claim_again();
+            claimed.map_err(|error| MountError::system("claiming", path, error))?;
+            Ok(None)
+        }
+    }
+}
+
+/// The size of the blocks in which the kernel caches a block device. With another size the mount would empty the cache.
+fn block_size(device: &Path) -> Option<usize> {
+    // BLKBSZGET
+    const BLOCK_SIZE: Opcode = opcode::read::<usize>(0x12, 112);
+    let device = File::open(device).ok()?;
+    #[allow(unsafe_code)]
+    // SAFETY: for block devices the operation takes a pointer to an int, which it writes; other files don't know it.
+    let size = unsafe { rustix::ioctl::ioctl(&device, Getter::<BLOCK_SIZE, u32>::new()) };
+    size.ok().map(|size| size as usize)
+}
+
+/// Mounts with an anchor; otherwise returns why not.
+fn with_anchor(image: &str, directory: &Path, access: &Access) -> Result<OwnedFd, String> {
     let device = open_device().map_err(|error| format!("opening {DEVICE}: {error}"))?;
     let anchor = Anchor::new(Path::new(image), access.read_only);
     let anchor = anchor.map_err(|error| format!("no loop device for the image: {error}"))?;
@@ -227,6 +288,18 @@ fn mount_device(
     kind: &str,
     access: &Access,
 ) -> Result<(), Errno> {
+    mount_with(device, source, directory, kind, access, "")
+}
+
+/// mount(2) of an open device with more options, each after a comma.
+fn mount_with(
+    device: &OwnedFd,
+    source: &Path,
+    directory: &Path,
+    kind: &str,
+    access: &Access,
+    more: &str,
+) -> Result<(), Errno> {
     let mut options = format!(
         "fd={},rootmode=40000,user_id={},group_id={}",
         device.as_raw_fd(),
@@ -241,6 +314,7 @@ fn mount_device(
             options += option;
         }
     }
+    options += more;
     let mut flags = MountFlags::empty();
     for (is_set, flag) in [
         (access.read_only, MountFlags::RDONLY),

@@ -9,7 +9,7 @@
 
 use std::path::Path;
 
-use lanefs::{Fs, Stopped};
+use lanefs::{FileDevice, Fs, Stopped};
 use sync::clock::Duration;
 use sync::{Arc, thread};
 
@@ -43,6 +43,9 @@ pub struct Options {
     pub poll: Polling,
     /// Whether the kernel is to have a block device for the mount.
     pub block_device: Fuseblk,
+    /// The open image, if it is written to: a block device is then itself the mount's source. Its claim passes to the
+    /// mount.
+    pub image: Option<Arc<FileDevice>>,
     /// Where sync(1) does not reach the mount, commit when nothing has changed for a moment.
     pub idle_commits: bool,
     /// How long an unmount that waits for the image to be closed may take.
@@ -139,6 +142,7 @@ impl Default for Options {
             io_uring: IoUring::default(),
             poll: Polling::default(),
             block_device: Fuseblk::default(),
+            image: None,
             idle_commits: true,
             destroy_timeout: DESTROY_TIMEOUT,
             no_open: false,
@@ -237,6 +241,7 @@ impl Linked {
             directory,
             &options.access,
             options.block_device,
+            options.image.as_deref(),
         )?;
         Linked::agree(connection, sizes, options)
     }
@@ -545,7 +550,7 @@ mod tests {
         set("Y");
         let sizes = wanted_sizes(io_uring).unwrap();
         let access = &options.access;
-        let connection = connect::connect("null", directory, access, options.block_device);
+        let connection = connect::connect("null", directory, access, options.block_device, None);
         set("N");
         let linked = Linked::agree(connection.unwrap(), sizes, &options).unwrap();
         assert!(linked.sizes.is_ok());

@@ -23,7 +23,7 @@ use crate::cmd::mount_options::{Settings, shown};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::mount_state::{WHAT_IS_LOST, described};
-use crate::open::open_to_mount;
+use crate::open::{ToMount, open_to_mount};
 
 /// The exit status of mount(8) when mounting failed.
 const MOUNT_FAILED: u8 = 32;
@@ -304,7 +304,7 @@ impl Args {
         signals: &UnixStream,
     ) -> Result<Mounted, Failure> {
         leave_clients_memory(context, settings);
-        let (fs, held) = open_to_mount(
+        let ToMount { fs, writing } = open_to_mount(
             context,
             &self.image,
             &self.place,
@@ -323,7 +323,7 @@ impl Args {
             access: settings.access.clone(),
             ..Options::default()
         };
-        let is_writable = held.is_some();
+        let is_writable = writing.is_some();
         options.access.read_only |= !is_writable;
         options.access.no_atime = settings.open.atime == Atime::Never;
         options.io_uring = match (settings.io_uring, settings.threads) {
@@ -334,6 +334,7 @@ impl Args {
         options.threads = settings.threads.unwrap_or(options.threads);
         options.poll = settings.poll;
         options.block_device = settings.block_device;
+        options.image = writing.as_ref().map(|image| Arc::clone(&image.device));
         options.idle_commits = settings.idle_commits;
         options.no_open = settings.no_open;
         options.writeback_cache = settings.writeback_cache;
@@ -343,8 +344,8 @@ impl Args {
         let mounted = fuse::mount(fs, &self.directory, &options)
             .map_err(|error| explained(&self.directory, &error).status(MOUNT_FAILED))?;
         // A mount that fails has changed nothing; no request is answered before this.
-        if let Some(held) = held
-            && let Err(error) = held.release()
+        if let Some(image) = writing
+            && let Err(error) = image.held.release()
         {
             // The directory is not to stay behind; why it failed says more than whether this does.
             let _ = mounted.abandon();

@@ -3,12 +3,12 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use testkit::KernelMount;
+use testkit::{KernelMount, LoopDevice};
 
 use crate::served::{Served, can_mount, image, lanefs, said};
 
@@ -500,4 +500,77 @@ fn an_image_and_a_directory_are_mounted_as_mount_fuse_asks_for_it() {
     fs::write(place.join("file"), "file").unwrap();
     testkit::run("umount", &[text(&place)]);
     assert!(is_clean(&image));
+}
+
+/// Whether the kernel refuses to open a block device exclusively.
+fn is_claimed(device: &Path) -> bool {
+    let flags = rustix::fs::OFlags::EXCL.bits().cast_signed();
+    let opened = File::options().read(true).custom_flags(flags).open(device);
+    opened.is_err_and(|error| error.kind() == std::io::ErrorKind::ResourceBusy)
+}
+
+#[test]
+fn a_block_device_is_the_source_of_its_mount() {
+    if !can_anchor() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let device = LoopDevice::over(&image, &[]).unwrap();
+    let path = device.path();
+    let mut served = Served::start(path, "");
+    let found = output_of("findmnt", &["-no", "TARGET", "-S", text(path)]);
+    assert_eq!(found, text(served.path()));
+    assert_eq!(loop_devices(&image), 1);
+    assert!(sync_of(&served).contains("all"));
+    fs::write(served.path().join("file"), vec![7; 3_000_000]).unwrap();
+    testkit::run("sync", &["-f", text(served.path())]);
+    // The kernel holds it for the mount, and the server has its lock.
+    assert!(is_claimed(path));
+    for command in ["ls", "info"] {
+        let refused = lanefs().arg(command).arg(path).output().unwrap();
+        assert!(said(&refused).contains("in use"), "{}", said(&refused));
+    }
+    testkit::run("umount", &[text(path)]);
+    // Tests that make namespaces of mounts keep the mount until these end.
+    assert!(served.wait().success());
+    assert!(is_clean(&image));
+    until(|| !is_claimed(path));
+    testkit::e2fsck(path);
+
+    // With other readers, and where the kernel has to give the mount another device.
+    for options in ["ro", "nofuseblk"] {
+        let served = Served::start(path, options);
+        assert_eq!(
+            fs::read(served.path().join("file")).unwrap(),
+            vec![7; 3_000_000]
+        );
+        let mut found = Command::new("findmnt");
+        let found = found
+            .args(["-t", "fuseblk.lanefs", "-S"])
+            .arg(path)
+            .output();
+        assert!(found.unwrap().stdout.is_empty(), "{options}");
+        served.unmount();
+        until(|| !is_claimed(path));
+    }
+
+    // A mount whose server was killed keeps the device until it is unmounted, and is named.
+    let mut dead = Served::start(path, "");
+    fs::write(dead.path().join("more"), "more").unwrap();
+    testkit::run("sync", &["-f", text(dead.path())]);
+    testkit::run("kill", &["-KILL", &dead.process().to_string()]);
+    dead.wait();
+    let place = folder.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let refused = mount(path, &place);
+    assert_eq!(refused.status.code(), Some(32));
+    let umount = format!("umount {}", dead.path().display());
+    assert!(said(&refused).contains(&umount), "{}", said(&refused));
+    testkit::run("umount", &[text(dead.path())]);
+    until(|| !is_claimed(path));
+    let served = Served::start(path, "");
+    assert_eq!(fs::read(served.path().join("more")).unwrap(), b"more");
+    served.unmount();
+    testkit::e2fsck(path);
 }

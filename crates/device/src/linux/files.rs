@@ -25,7 +25,7 @@ const NAMES: u32 = 100;
 pub(crate) fn open(path: &Path, access: OpenMode) -> Result<File, OpenFailure> {
     let flags = match access {
         OpenMode::Read => OFlags::RDONLY,
-        OpenMode::Write => OFlags::RDWR,
+        OpenMode::Write | OpenMode::Beside => OFlags::RDWR,
         OpenMode::Create => OFlags::RDWR | OFlags::CREATE,
         OpenMode::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
     };
