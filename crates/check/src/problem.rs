@@ -170,7 +170,7 @@ problems! {
     JournalExtra 0x000016 Journal Note false
         "the superblock names a journal (inode {found}), but the feature is off";
     JournalRecoverWithout 0x000017 Journal Damage true "the journal must be replayed, but the image has no journal";
-    JournalNotReplayed 0x000018 Journal Note true
+    JournalNotReplayed 0x000018 Journal Damage false
         "the journal's log begins at block {found}, but the superblock does not ask for a replay";
     JournalErrno 0x8000003E Journal Damage true
         "the journal has an error on record ({found}): the next mount marks the file system as having errors";

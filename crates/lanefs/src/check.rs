@@ -108,7 +108,8 @@ fn check_under(
     substitute: &Substitute,
     options: &Options<'_>,
 ) -> Result<Report, Error> {
-    let view = substitute::laid_over(device, substitute).map_err(|_| Error::Unreadable)?;
+    let view =
+        substitute::laid_over(device, &substitute.superblock).map_err(|_| Error::Unreadable)?;
     match replayed(&view, journal_device) {
         Ok(fs) => {
             let mut report = check_replayed(&fs, options)?;

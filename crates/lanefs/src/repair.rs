@@ -2,7 +2,8 @@
 //!
 //! The writes, in this order:
 //!
-//! 1. The substitute for a first superblock that is lost (`substitute.rs`).
+//! 1. The substitute for a first superblock that is lost (`substitute.rs`), or the flag of one that does not ask to
+//!    replay a log that is in use.
 //! 2. The replay of the log. Fast commits behind it are one transaction of the log, which takes their place, and is
 //!    written home.
 //! 3. What Linux reads before the journal (superblock, descriptors, the journal's inode), as far as it is wrong: block
@@ -20,10 +21,10 @@ pub use check::repair::{RepairOptions, RepairScope, Repaired, WriteSet};
 use device::{BlockDevice, DeviceError};
 use jbd2::offline::{self, OfflineLog};
 use jbd2::recovery;
-use ondisk::{BlockRun, Feature, FsBlock, Superblock, superblock};
+use ondisk::{BlockRun, Feature, FsBlock, Geometry, Superblock, superblock};
 use sync::Arc;
 
-use crate::check::{Options, Report};
+use crate::check::{Code, Options, Problem, Report};
 use crate::repair::replay::{Log, Replay};
 use crate::substitute::{self, first};
 
@@ -177,6 +178,10 @@ pub fn repair(
     if let Some(substitute) = substitute {
         repaired.before.put_first(substitute.problems);
     }
+    if replay.is_forgotten {
+        let problem = Problem::new(Code::JournalNotReplayed);
+        repaired.before.put_first(vec![problem]);
+    }
     let mut is_journaled = false;
     if let Some(writes) = &repaired.writes {
         let writer = Writer {
@@ -211,20 +216,24 @@ fn untouched(report: Report) -> Outcome {
     }
 }
 
-/// Whether the file system is marked clean and needs no replay, so that -p can skip it. As in e2fsck, the mark counts
+/// Whether the file system is marked clean and its log is empty, so that -p can skip it. As in e2fsck, the mark counts
 /// only if the device holds the whole file system and its group descriptors show no damage.
 ///
 /// # Errors
 /// When the superblock can't be read.
-pub fn is_marked_clean(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
-    let sb = first(device)?;
+pub fn is_marked_clean(device: &Arc<dyn BlockDevice>) -> Result<bool, DeviceError> {
+    let sb = first(&**device)?;
     let features = sb.features();
     let is_pending = features.has(Feature::NEEDS_RECOVERY)
         || features.has(Feature::ORPHAN_PRESENT)
         || sb.last_orphan().is_some();
     let state = sb.state() & (superblock::state::VALID | superblock::state::ERROR);
     let is_marked = sb.verify().is_ok() && state == superblock::state::VALID && !is_pending;
-    Ok(is_marked && crate::copies::can_trust_descriptors(device, &sb))
+    let is_forgotten = || {
+        let geometry = Geometry::new(&sb, device.size());
+        geometry.is_ok_and(|geometry| substitute::is_forgotten(device, &None, &sb, &geometry))
+    };
+    Ok(is_marked && crate::copies::can_trust_descriptors(&**device, &sb) && !is_forgotten())
 }
 
 /// Writes a write set.

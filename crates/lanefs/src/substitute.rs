@@ -166,6 +166,18 @@ fn asks_for_replay(
     }
 }
 
+/// Whether the log is in use although the superblock does not ask for a replay. False if that can't be known.
+pub(crate) fn is_forgotten(
+    device: &Arc<dyn BlockDevice>,
+    journal: &Option<Arc<dyn BlockDevice>>,
+    superblock: &Superblock,
+    geometry: &Geometry,
+) -> bool {
+    let device = Arc::clone(device);
+    recovery::scan_and_overlay(device, superblock, geometry, journal.clone())
+        .is_ok_and(|scanned| scanned.report.journal == JournalState::Ignored)
+}
+
 /// Whether the superblock names a journal on a device of its own. If mkfs got a file for the journal, the superblock
 /// has only the UUID.
 pub(crate) fn is_journal_elsewhere(sb: &Superblock) -> bool {
@@ -173,13 +185,13 @@ pub(crate) fn is_journal_elsewhere(sb: &Superblock) -> bool {
     sb.journal_ino().is_none() && is_named
 }
 
-/// The device with the substitute laid over its first superblock, in memory and for reading only.
+/// The device with this superblock laid over its first one, in memory and for reading only.
 pub(crate) fn laid_over(
     device: &Arc<dyn BlockDevice>,
-    substitute: &Substitute,
+    superblock: &Superblock,
 ) -> Result<Arc<dyn BlockDevice>, DeviceError> {
     let scratch = Scratch::new(Arc::clone(device), Superblock::SIZE);
-    scratch.write_at(Superblock::OFFSET, substitute.superblock.bytes())?;
+    scratch.write_at(Superblock::OFFSET, superblock.bytes())?;
     Ok(Arc::new(ReadOnly::new(
         Arc::new(scratch) as Arc<dyn BlockDevice>
     )))

@@ -391,10 +391,14 @@ fn write_journal_superblock(
     Some(())
 }
 
-/// Marks a log empty that the superblock does not ask to replay, as a mount by Linux does.
+/// Marks a log empty that the superblock does not ask to replay and that can't be replayed, as e2fsck does. A log with
+/// unknown features may be sound, and is left.
 fn empty_journal(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
     let (_, blocks) = file(edit, facts.sb.journal_ino()?)?;
     let mut journal = JournalSuperblock::read(&edit.block(*blocks.first()?)?)?;
+    if journal.features().unknown().is_some() {
+        return None;
+    }
     // A log has fewer transactions than blocks: the next number is one that none of them has.
     journal.set_sequence(Tid(journal
         .sequence()

@@ -18,6 +18,8 @@ use crate::substitute::{self, Substitute, first, has_same_layout, is_journal_els
 pub(super) struct Replay {
     pub(super) is_done: bool,
     pub(super) failed: Option<String>,
+    /// The superblock did not ask for the replay.
+    pub(super) is_forgotten: bool,
     /// The first superblock now has the layout of the copy that was asked for, so the check reads the first.
     pub(super) has_first: bool,
 }
@@ -32,23 +34,42 @@ pub(super) struct Log<'a> {
 }
 
 impl Log<'_> {
-    /// Writes the log and fast commits home, if the superblock asks for a replay.
+    /// Writes the log and fast commits home, if the superblock asks for a replay. A repair of everything does so too if
+    /// the log is in use without that, as e2fsck -fy does.
     ///
     /// # Errors
     /// When a device fails, or the log may be sound and can't be replayed.
     pub(super) fn replay(&self) -> Result<Replay, RepairError> {
         // If the first superblock can't be read, nothing asks for a replay.
-        let Ok(sb) = first(&**self.device) else {
+        let Ok(mut sb) = first(&**self.device) else {
             return Ok(Replay::default());
         };
-        let geometry = sb
-            .verify()
-            .ok()
-            .and_then(|()| Geometry::new(&sb, self.device.size()).ok());
-        match geometry.filter(asks) {
-            Some(geometry) => self.replay_home(&sb, &geometry),
-            None => Ok(Replay::default()),
+        let sound = sb.verify().ok();
+        let Some(geometry) = sound.and_then(|()| Geometry::new(&sb, self.device.size()).ok())
+        else {
+            return Ok(Replay::default());
+        };
+        if asks(&geometry) {
+            return self.replay_home(&sb, &geometry);
         }
+        let is_forgotten = self.scope == RepairScope::All
+            && substitute::is_forgotten(self.device, self.journal_device, &sb, &geometry);
+        if !is_forgotten {
+            return Ok(Replay::default());
+        }
+        sb.set_features(sb.features().with(Feature::NEEDS_RECOVERY));
+        sb.seal();
+        let Ok(geometry) = Geometry::new(&sb, self.device.size()) else {
+            return Ok(Replay::default());
+        };
+        // Nothing is written for a log that lanefs does not support.
+        let asking = substitute::laid_over(self.device, &sb)?;
+        let _ = fast_commits::view(&asking, self.journal_device.clone())?;
+        substitute::put(&**self.device, &sb)?;
+        Ok(Replay {
+            is_forgotten,
+            ..self.replay_home(&sb, &geometry)?
+        })
     }
 
     /// Writes the substitute over the first superblock, and then the log home. Unless the first superblock was only

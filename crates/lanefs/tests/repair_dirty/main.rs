@@ -1,6 +1,7 @@
 //! Repairs of images whose journal must be replayed.
 
 mod fast_commits;
+mod forgotten;
 mod images;
 mod lost;
 mod unread;

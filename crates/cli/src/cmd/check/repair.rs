@@ -53,7 +53,7 @@ impl CheckArgs {
             place_for_writing(&self.image, &self.place.image).map_err(failed)?
         };
         if self.preen && !self.force && !is_backup {
-            let is_marked_clean = lanefs::repair::is_marked_clean(&*device);
+            let is_marked_clean = lanefs::repair::is_marked_clean(&device);
             if is_marked_clean.map_err(|error| failed(Failure::new(error)))? {
                 let mut out = context.stdout();
                 writeln!(out, "{}: clean", self.image.display())?;
