@@ -376,12 +376,12 @@ fn an_index_that_makes_no_sense_is_passed_over_as_in_the_kernel() {
         .expect("a run");
     let root_at = mapping.expect("sound").physical.expect("no hole").0 * 1024;
     let target = fs.resolve(b"d target 0", true).expect("the links' target");
-    let bytes = fs::read(&image.path).expect("the image");
+    let bytes = testkit::read_image(&image.path);
     // Hash version, length of the description, levels, flags, limit, count.
     for (at, value) in [(28, 9), (29, 7), (30, 3), (31, 1), (32, 1), (34, 0)] {
         let mut broken = bytes.clone();
         broken[usize::try_from(root_at).expect("small") + at] = value;
-        fs::write(&image.path, broken).expect("written");
+        testkit::write_image(&image.path, &broken);
         let fs = image.open();
         for i in 0..1_000 {
             let found = fs.lookup(directory, format!("name {i}").as_bytes());
@@ -398,7 +398,7 @@ fn an_index_that_makes_no_sense_is_passed_over_as_in_the_kernel() {
     for entry in 0..100 {
         broken[at + 8 * entry..at + 8 * entry + 4].copy_from_slice(&0xFFFF_u32.to_le_bytes());
     }
-    fs::write(&image.path, broken).expect("written");
+    testkit::write_image(&image.path, &broken);
     let error = image
         .open()
         .lookup(directory, b"name 1")
@@ -432,7 +432,7 @@ fn an_index_that_goes_in_circles_is_left() {
     let hash = ondisk::dirhash::hash(ondisk::dirhash::HashVersion::HalfMd4, &seed, b"absent");
     let hash = hash.expect("no key is needed").major;
     // Every entry continues the one before it under the name's hash, and leads to block 1.
-    let mut bytes = fs::read(&image.path).expect("the image");
+    let mut bytes = testkit::read_image(&image.path);
     let at = usize::try_from(root_at).expect("small") + 32;
     let limit = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
     bytes[at + 2..at + 4].copy_from_slice(&limit.to_le_bytes());
@@ -441,7 +441,7 @@ fn an_index_that_goes_in_circles_is_left() {
         entry[..4].copy_from_slice(&(hash | 1).to_le_bytes());
         entry[4..].copy_from_slice(&1_u32.to_le_bytes());
     }
-    fs::write(&image.path, bytes).expect("written");
+    testkit::write_image(&image.path, &bytes);
     let error = image
         .open()
         .lookup(directory, b"absent")
@@ -469,10 +469,10 @@ fn a_broken_block_is_reported_and_the_others_are_listed() {
         .next()
         .expect("a run");
     let first = run.expect("sound").physical.expect("no hole").0;
-    let mut bytes = fs::read(&image.path).expect("the image");
+    let mut bytes = testkit::read_image(&image.path);
     let whole = fs.read_dir(directory).expect("a directory").count();
     bytes[usize::try_from(first).expect("small") * 1024 + 1024 + 9] ^= 1;
-    fs::write(&image.path, bytes).expect("written");
+    testkit::write_image(&image.path, &bytes);
     let fs = image.open();
     let (good, bad): (Vec<_>, Vec<_>) = fs
         .read_dir(directory)

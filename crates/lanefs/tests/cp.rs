@@ -73,7 +73,7 @@ fn others_recover(
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     let text = path.to_str().unwrap();
-    std::fs::write(&path, state.bytes()).unwrap();
+    testkit::write_image(&path, &state.bytes());
     if mounts {
         let mounted = KernelMount::with(&path, "loop").unwrap();
         let bytes = std::fs::read(mounted.path().join("file")).ok();
@@ -123,7 +123,7 @@ fn sweep(options: &[&str], before: &[u8], after: &[u8]) -> usize {
             fs.close().unwrap();
             if states % 5 == 0 || torn {
                 let path = folder.path().join("closed");
-                std::fs::write(&path, state.bytes()).unwrap();
+                testkit::write_image(&path, &state.bytes());
                 e2fsck(&path);
             }
             if states % 5 == 0 && !torn {

@@ -456,7 +456,7 @@ fn a_builder_opens_files_devices_and_bytes_with_defaults() {
     assert_eq!(held.kind(), ErrorKind::ResourceBusy, "{held}");
     drop(fs);
 
-    let bytes = std::fs::read(&image).unwrap();
+    let bytes = testkit::read_image(&image);
     let fs = Fs::builder().write(true).open_bytes(&bytes).unwrap();
     assert_eq!(fs.read("/f").unwrap(), b"2");
     fs.write("/f", "3").unwrap();

@@ -51,10 +51,10 @@ fn what_is_there_is_named_and_kept() {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("image");
     make(&image, Some(8 * MIB), &fixed(), false).unwrap();
-    let before = fs::read(&image).unwrap();
+    let before = testkit::read_image(&image);
     let error = make(&image, None, &Options::default(), false).unwrap_err();
     assert!(error.to_string().contains("ext2/3/4"), "{error}");
-    assert!(fs::read(&image).unwrap() == before);
+    assert!(testkit::read_image(&image) == before);
 
     let archive = directory.path().join("archive");
     fs::write(&archive, [&b"\x1f\x8b\x08"[..], &[1; 200_000]].concat()).unwrap();
@@ -91,7 +91,7 @@ fn impossible_options_touch_nothing() {
     }
     fs::write(&image, b"precious").unwrap();
     assert!(make(&image, Some(MIB), &options(&[('O', "nonsense")]), true).is_err());
-    assert_eq!(fs::read(&image).unwrap(), b"precious");
+    assert_eq!(testkit::read_image(&image), b"precious");
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_file_system_at_an_offset_leaves_the_rest_alone() {
     let image = directory.path().join("image");
     fs::write(&image, vec![0xAB; 33 << 20]).unwrap();
     make(&image, None, &options(&[('E', "offset=1M")]), false).unwrap();
-    let bytes = fs::read(&image).unwrap();
+    let bytes = testkit::read_image(&image);
     assert_eq!(bytes.len(), 33 << 20);
     assert!(bytes[..1 << 20].iter().all(|byte| *byte == 0xAB));
     let inside = directory.path().join("inside");

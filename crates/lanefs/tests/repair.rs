@@ -44,7 +44,7 @@ fn check(bytes: &[u8]) -> Option<Report> {
 fn e2fsck(bytes: &[u8]) -> (String, Option<i32>) {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    std::fs::write(&image, bytes).unwrap();
+    testkit::write_image(&image, bytes);
     let run = |options: &[&str]| testkit::e2fsck_within(20, options, &image, None).unwrap();
     let sb = Superblock::view(bytes[1024..].first_chunk().unwrap());
     if sb.features().has(ondisk::Feature::NEEDS_RECOVERY) {
@@ -146,7 +146,7 @@ fn made_whole(state: &[u8]) -> Option<Vec<u8>> {
 fn is_opened_by_debugfs(bytes: &[u8]) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    std::fs::write(&image, bytes).unwrap();
+    testkit::write_image(&image, bytes);
     let output = testkit::try_debugfs(&["-w", "-R", "journal_run", image.to_str().unwrap()]);
     !String::from_utf8_lossy(&output.stderr).contains("checksum does not match bitmap")
 }

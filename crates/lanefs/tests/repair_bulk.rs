@@ -56,10 +56,10 @@ fn is_clean(bytes: &[u8]) -> bool {
 fn e2fsck(bytes: &[u8], options: &str) -> (Option<i32>, String, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    std::fs::write(&image, bytes).unwrap();
+    testkit::write_image(&image, bytes);
     let output = testkit::e2fsck_within(20, &[options], &image, None).unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let after = std::fs::read(image).unwrap();
+    let after = testkit::read_image(&image);
     (output.status.code(), text, after)
 }
 

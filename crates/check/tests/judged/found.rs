@@ -45,7 +45,7 @@ impl Made {
     }
 
     pub fn bytes(&self) -> Vec<u8> {
-        fs::read(self.image()).unwrap()
+        testkit::read_image(&self.image())
     }
 
     /// What debugfs prints for a command.

@@ -283,7 +283,7 @@ fn damage_has_the_number_that_e2fsck_gives_it() {
         testkit::mke2fs(&words);
         // One session: debugfs may not open again what its first command left.
         testkit::debugfs_script(&image, &(commands.join("\n") + "\n"));
-        let bytes = fs::read(&image).unwrap();
+        let bytes = testkit::read_image(&image);
         let number = code.kind().number;
         let verdict = e2fsck(&bytes).unwrap();
         let report = check(&bytes, 2).unwrap();

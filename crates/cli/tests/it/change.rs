@@ -159,7 +159,7 @@ fn a_script_without_end_is_refused_before_it_takes_all_memory() {
     let script = fixture.source.join("script");
     let file = fs::File::create(&script).unwrap();
     file.set_len((16 << 20) + 1).unwrap();
-    let before = fs::read(&fixture.image).unwrap();
+    let before = testkit::read_image(&fixture.image);
     let output = run([
         "edit",
         fixture.image.to_str().unwrap(),
@@ -167,7 +167,7 @@ fn a_script_without_end_is_refused_before_it_takes_all_memory() {
     ]);
     assert_eq!(output.status.code(), Some(1));
     assert!(error(&output).contains("at most 16 MiB"), "{output:?}");
-    assert!(fs::read(&fixture.image).unwrap() == before);
+    assert!(testkit::read_image(&fixture.image) == before);
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn a_clean_image_is_0_and_its_last_line_is_that_of_e2fsck() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
-    let before = fs::read(&fixture.image).unwrap();
+    let before = testkit::read_image(&fixture.image);
     let e2fsck = printed(&testkit::e2fsck_with(&["-fn"], &fixture.image));
     let last = e2fsck.lines().last().unwrap();
     for options in [&[][..], &["-n"], &["-f"], &["-fn", "--threads", "2"]] {
@@ -38,7 +38,7 @@ fn a_clean_image_is_0_and_its_last_line_is_that_of_e2fsck() {
         assert_eq!(printed(&output).trim_end(), last, "{options:?}");
     }
     assert!(
-        fs::read(&fixture.image).unwrap() == before,
+        testkit::read_image(&fixture.image) == before,
         "the image was written to"
     );
 }
@@ -72,7 +72,7 @@ fn a_clean_mark_counts_only_on_a_whole_image_with_whole_descriptors() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
-    let whole = fs::read(&fixture.image).unwrap();
+    let whole = testkit::read_image(&fixture.image);
     let output = check(&["-p"], &fixture.image);
     assert_eq!(output.status.code(), Some(0), "{}", error(&output));
     let number = |at: usize| u32::from_le_bytes(whole[at..at + 4].try_into().unwrap()) as usize;
@@ -81,12 +81,12 @@ fn a_clean_mark_counts_only_on_a_whole_image_with_whole_descriptors() {
     damaged[descriptors..descriptors + 64].fill(0xa5);
     let cut = whole[..whole.len() * 3 / 4].to_vec();
     for (what, bytes) in [("descriptors", damaged), ("cut", cut)] {
-        fs::write(&fixture.image, &bytes).unwrap();
+        testkit::write_image(&fixture.image, &bytes);
         let output = check(&["-p"], &fixture.image);
         let said = format!("{what}: {} {}", printed(&output), error(&output));
         assert!(matches!(output.status.code(), Some(4 | 8)), "{said}");
         assert!(!said.contains(": clean"), "{said}");
-        assert!(fs::read(&fixture.image).unwrap() == bytes, "{said}");
+        assert!(testkit::read_image(&fixture.image) == bytes, "{said}");
         let e2fsck = testkit::e2fsck_with(&["-p"], &fixture.image);
         assert_ne!(e2fsck.status.code(), Some(0), "{what}");
     }
@@ -98,14 +98,14 @@ fn damage_is_4_and_is_named_and_stays() {
         return;
     };
     damage(&fixture);
-    let before = fs::read(&fixture.image).unwrap();
+    let before = testkit::read_image(&fixture.image);
     let output = check(&[], &fixture.image);
     assert_eq!(output.status.code(), Some(4), "{}", error(&output));
     let text = printed(&output);
     assert!(text.contains("the link count is 9, there are 2"), "{text}");
     assert!(text.contains("the file system has errors"), "{text}");
     assert!(
-        fs::read(&fixture.image).unwrap() == before,
+        testkit::read_image(&fixture.image) == before,
         "the image was written to"
     );
 }
@@ -116,10 +116,10 @@ fn a_repair_is_1_and_leaves_a_clean_image_and_undo_takes_it_back() {
         return;
     };
     damage(&fixture);
-    let before = fs::read(&fixture.image).unwrap();
+    let before = testkit::read_image(&fixture.image);
     let output = check(&["-p", "-f"], &fixture.image);
     assert_eq!(output.status.code(), Some(4), "-p leaves a link count");
-    assert!(fs::read(&fixture.image).unwrap() == before, "written to");
+    assert!(testkit::read_image(&fixture.image) == before, "written to");
     let undo = fixture.image.with_extension("undo");
     let undo = undo.to_str().unwrap();
     let output = check(&["-y", "--undo", undo], &fixture.image);
@@ -134,7 +134,7 @@ fn a_repair_is_1_and_leaves_a_clean_image_and_undo_takes_it_back() {
     }
     let output = check(&["--undo-apply", undo], &fixture.image);
     assert_eq!(output.status.code(), Some(0), "{}", error(&output));
-    assert!(fs::read(&fixture.image).unwrap() == before, "as before");
+    assert!(testkit::read_image(&fixture.image) == before, "as before");
 }
 
 #[test]
@@ -146,13 +146,13 @@ fn a_repair_keeps_to_the_memory_it_may_use_or_names_what_it_needs() {
     let output = check(&["-y", "--memory", "2K"], &fixture.image);
     assert_eq!(output.status.code(), Some(0), "{}", error(&output));
     damage(&fixture);
-    let before = fs::read(&fixture.image).unwrap();
+    let before = testkit::read_image(&fixture.image);
     let output = check(&["-y", "--memory", "2K"], &fixture.image);
     assert_eq!(output.status.code(), Some(8), "{}", error(&output));
     let said = error(&output);
     let needed = said.split("--memory ").nth(1).unwrap();
     let needed = needed.split_whitespace().next().unwrap();
-    assert!(fs::read(&fixture.image).unwrap() == before, "written to");
+    assert!(testkit::read_image(&fixture.image) == before, "written to");
     let output = check(&["-y", "--memory", needed], &fixture.image);
     assert_eq!(output.status.code(), Some(1), "{}", error(&output));
     testkit::e2fsck(&fixture.image);
@@ -332,7 +332,7 @@ fn with_external_journal(folder: &Path) -> [std::path::PathBuf; 2] {
 }
 
 fn is_replayed(image: &Path) -> bool {
-    let bytes = fs::read(image).unwrap();
+    let bytes = testkit::read_image(image);
     bytes[15_000 * 4096..15_001 * 4096] == [0x5A; 4096]
 }
 
@@ -344,8 +344,8 @@ fn an_external_journal_is_replayed_where_it_is_given_and_asked_for_where_it_is_n
     let folder = tempfile::tempdir().unwrap();
     let [image, journal] = with_external_journal(folder.path());
     let device = journal.to_str().unwrap();
-    let before = [fs::read(&image).unwrap(), fs::read(&journal).unwrap()];
-    let is_untouched = || [fs::read(&image).unwrap(), fs::read(&journal).unwrap()] == before;
+    let before = [testkit::read_image(&image), fs::read(&journal).unwrap()];
+    let is_untouched = || [testkit::read_image(&image), fs::read(&journal).unwrap()] == before;
     for option in ["-y", "-p"] {
         let output = check(&[option], &image);
         let said = error(&output);

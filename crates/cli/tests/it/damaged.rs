@@ -88,7 +88,7 @@ fn an_image_that_is_cut_short_is_read_as_far_as_it_goes() {
             let small = format!("{name}:/dir/small");
             assert_eq!(ok(["cat", &small]), "small\n");
             // What is written to must be whole.
-            let before = fs::read(&image).unwrap();
+            let before = testkit::read_image(&image);
             for command in [&["touch", name, "/new"][..], &["tune", name, "label=x"]] {
                 let output = run(command);
                 let said = error(&output);
@@ -99,7 +99,7 @@ fn an_image_that_is_cut_short_is_read_as_far_as_it_goes() {
                     "{command:?}: {said}"
                 );
             }
-            assert!(fs::read(&image).unwrap() == before);
+            assert!(testkit::read_image(&image) == before);
         }
     }
 }
@@ -274,7 +274,7 @@ fn a_file_system_in_a_partition_is_found_when_the_start_of_the_disk_is_wiped() {
     let disk = folder.path().join("disk");
     let file = fs::File::create(&disk).unwrap();
     file.set_len(80 << 20).unwrap();
-    let bytes = fs::read(&image).unwrap();
+    let bytes = testkit::read_image(&image);
     file.write_all_at(&bytes, 1 << 20).unwrap();
     drop(file);
     // The table is gone, the file system whole.

@@ -40,7 +40,7 @@ fn divide(disk: &Path, script: &str) -> bool {
 /// Copies an image to a byte of a disk.
 fn put(image: &Path, disk: &Path, at: u64) {
     let disk = fs::OpenOptions::new().write(true).open(disk).unwrap();
-    disk.write_all_at(&fs::read(image).unwrap(), at).unwrap();
+    disk.write_all_at(&testkit::read_image(image), at).unwrap();
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_partition_that_ends_beyond_the_disk_is_read_and_one_that_begins_there_is_na
     let Some(fixture) = Fixture::new() else {
         return;
     };
-    let image = fs::read(&fixture.image).unwrap();
+    let image = testkit::read_image(&fixture.image);
     let disk = fixture.path("cut.img");
     let make = |sectors: &[(u64, [u8; 512])], len: u64| {
         let file = fs::File::create(&disk).unwrap();
@@ -325,7 +325,7 @@ fn a_file_system_at_an_offset_keeps_within_its_partition_and_the_tables_stay() {
             return;
         }
         let disk = path.to_str().unwrap();
-        let before = fs::read(&path).unwrap();
+        let before = testkit::read_image(&path);
         for words in [
             &["-E", "offset=0", disk][..],
             &[disk],
@@ -338,7 +338,7 @@ fn a_file_system_at_an_offset_keeps_within_its_partition_and_the_tables_stay() {
             let said = error(&output);
             assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
             assert!(said.contains("partition"), "{words:?}: {said}");
-            assert!(fs::read(&path).unwrap() == before, "{words:?}");
+            assert!(testkit::read_image(&path) == before, "{words:?}");
         }
         // Also with -F, a size that is not given is the partition's.
         for force in [&[][..], &["-F"]] {
@@ -423,7 +423,7 @@ fn what_only_the_end_of_a_device_tells_is_kept() {
         file.set_len(size).unwrap();
         file.write_all_at(bytes, at).unwrap();
         drop(file);
-        let before = fs::read(&path).unwrap();
+        let before = testkit::read_image(&path);
         let name = path.to_str().unwrap();
         for words in [
             &["mkfs", name][..],
@@ -432,7 +432,7 @@ fn what_only_the_end_of_a_device_tells_is_kept() {
         ] {
             let said = error(&run(words));
             assert!(said.contains(word), "{words:?}: {said}");
-            assert!(fs::read(&path).unwrap() == before);
+            assert!(testkit::read_image(&path) == before);
         }
         ok(["mkfs", "-q", "-F", name]);
     }

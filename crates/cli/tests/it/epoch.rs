@@ -36,7 +36,7 @@ fn changed(folder: &Path, name: &str, options: &[&str]) -> Vec<u8> {
     run(&["cp", "-rp", tree.to_str().unwrap(), &at("/again")]);
     run(&["rm", "-r", &at("/again")]);
     run(&["tune", path, "label=later"]);
-    fs::read(&image).unwrap()
+    testkit::read_image(&image)
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_moment_that_is_none_is_a_usage_error_before_anything_is_changed() {
     let (source, image) = (folder.path().join("source"), folder.path().join("disk.img"));
     fs::create_dir(&source).unwrap();
     mke2fs(&source, &image);
-    let before = fs::read(&image).unwrap();
+    let before = testkit::read_image(&image);
     let (path, place) = (image.to_str().unwrap(), format!("{}:/x", image.display()));
     let source = source.to_str().unwrap();
     let new = folder.path().join("new.img");
@@ -122,7 +122,7 @@ fn a_moment_that_is_none_is_a_usage_error_before_anything_is_changed() {
             assert!(said.contains("SOURCE_DATE_EPOCH"), "{said}");
         }
     }
-    assert!(before == fs::read(&image).unwrap());
+    assert!(before == testkit::read_image(&image));
     assert!(!Path::new(new).exists());
 }
 
@@ -187,7 +187,7 @@ fn built_from_tar(folder: &Path, tar: &Path, through_pipe: bool, options: &[&str
     if let Some(mut child) = cat {
         assert!(child.wait().unwrap().success());
     }
-    fs::read(&image).unwrap()
+    testkit::read_image(&image)
 }
 
 #[test]

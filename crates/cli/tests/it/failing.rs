@@ -91,12 +91,12 @@ fn a_disk_that_fails_leaves_an_image_as_before_or_with_the_whole_change() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let image = prepare(folder);
-    let (bytes, before) = (fs::read(&image).unwrap(), contents(&image));
+    let (bytes, before) = (testkit::read_image(&image), contents(&image));
     for line in [
         "cp FOLDER/large FOLDER/image:/etc/",
         "mv FOLDER/image:/etc/motd FOLDER/image:/etc/large",
     ] {
-        fs::write(&image, &bytes).unwrap();
+        testkit::write_image(&image, &bytes);
         tool(
             lanefs()
                 .env("SOURCE_DATE_EPOCH", EPOCH)
@@ -109,7 +109,7 @@ fn a_disk_that_fails_leaves_an_image_as_before_or_with_the_whole_change() {
             ("fallocate", "ENOSPC"),
         ] {
             for number in (1..CALLS).step_by(STEP) {
-                fs::write(&image, &bytes).unwrap();
+                testkit::write_image(&image, &bytes);
                 let what = format!("error={name}");
                 let words = words(line, folder);
                 let Some(output) = run_with(call, &what, number, &words, &folder.join("trace"))
@@ -120,7 +120,7 @@ fn a_disk_that_fails_leaves_an_image_as_before_or_with_the_whole_change() {
                 let at = format!("{line}: {call} {number}");
                 let said = error(&output);
                 assert_eq!(output.status.code(), Some(1), "{at}: {said}");
-                if fs::read(&image).unwrap() == bytes {
+                if testkit::read_image(&image) == bytes {
                     continue;
                 }
                 assert!(call != "fallocate", "{at}: changed before there was room");
@@ -229,7 +229,7 @@ fn an_attribute_that_no_block_holds_is_named_and_nothing_is_changed() {
     ok(["mkfs", "-q", image.to_str().unwrap(), "16M"]);
     let file = format!("{}:/file", image.display());
     ok(["touch", &file]);
-    let before = fs::read(&image).unwrap();
+    let before = testkit::read_image(&image);
     let value = "v".repeat(60_000);
     let output = lanefs()
         .args(["setfattr", "-n", "user.big", "-v", &value, &file])
@@ -241,5 +241,5 @@ fn an_attribute_that_no_block_holds_is_named_and_nothing_is_changed() {
         said.contains("/file: the extended attribute user.big has 60000 bytes"),
         "{said}"
     );
-    assert!(fs::read(&image).unwrap() == before);
+    assert!(testkit::read_image(&image) == before);
 }

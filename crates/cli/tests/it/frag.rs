@@ -249,10 +249,10 @@ fn an_image_with_changes_in_its_journal_is_counted_as_e2fsck_leaves_it() {
     fs.remove_file("/scattered").unwrap();
     fs.inodes().sync().unwrap();
     drop(fs);
-    let bytes = std::fs::read(&image).unwrap();
+    let bytes = testkit::read_image(&image);
     let dirty = frag(&image);
     assert!(
-        std::fs::read(&image).unwrap() == bytes,
+        testkit::read_image(&image) == bytes,
         "the image was changed"
     );
     assert_ne!(dirty, before);

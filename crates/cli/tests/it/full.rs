@@ -178,7 +178,7 @@ fn a_limit_of_file_sizes_leaves_the_image_as_it_was() {
     prepare(folder.path());
     let image = folder.path().join("image");
     testkit::mke2fs(&["-t", "ext4", image.to_str().unwrap(), "48M"]);
-    let before = fs::read(&image).unwrap();
+    let before = testkit::read_image(&image);
     let program = lanefs().get_program().to_owned();
     for line in [
         "mkdir IMAGE:/new",
@@ -198,7 +198,7 @@ fn a_limit_of_file_sizes_leaves_the_image_as_it_was() {
             error(&limited)
         );
         assert!(
-            fs::read(&image).unwrap() == before,
+            testkit::read_image(&image) == before,
             "{line} changed the image"
         );
     }
@@ -236,7 +236,7 @@ fn more_than_waits_in_memory_changes_nothing_either_until_all_of_it_is_there() {
     let (image, spool) = (folder.path().join("image"), folder.path().join("spool"));
     fs::create_dir(&spool).unwrap();
     ok(["mkfs", "-q", image.to_str().unwrap(), "120M"]);
-    let before = fs::read(&image).unwrap();
+    let before = testkit::read_image(&image);
     let output = stream(&image, 130 << 20, &spool);
     assert!(!output.status.success());
     assert!(
@@ -244,11 +244,11 @@ fn more_than_waits_in_memory_changes_nothing_either_until_all_of_it_is_there() {
         "{}",
         error(&output)
     );
-    assert!(fs::read(&image).unwrap() == before, "{}", error(&output));
+    assert!(testkit::read_image(&image) == before, "{}", error(&output));
     let output = stream(&image, 90 << 20, &folder.path().join("nowhere"));
     assert!(!output.status.success());
     assert!(error(&output).contains("TMPDIR"), "{}", error(&output));
-    assert!(fs::read(&image).unwrap() == before, "{}", error(&output));
+    assert!(testkit::read_image(&image) == before, "{}", error(&output));
     let output = stream(&image, 90 << 20, &spool);
     assert!(output.status.success(), "{}", error(&output));
     assert!(fs::read_dir(&spool).unwrap().next().is_none());

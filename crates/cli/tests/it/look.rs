@@ -355,7 +355,7 @@ fn look_at_broken_bytes(copies: usize) {
     let mut random = testkit::Random::new(1);
     for (name, options) in PROFILES {
         let image = images.make(name, &[options, &["-O", "^metadata_csum"][..]].concat());
-        let original = std::fs::read(&image).unwrap();
+        let original = testkit::read_image(&image);
         let used = 2 << 20;
         for _ in 0..copies {
             let mut bytes = original[..used].to_vec();

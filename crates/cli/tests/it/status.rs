@@ -135,7 +135,7 @@ fn what_is_no_ext4_is_named_with_the_next_step() {
         let mut bytes = vec![0; 1 << 20];
         bytes[*at..at + signature.len()].copy_from_slice(signature);
         let path = folder.path().join(name);
-        std::fs::write(&path, bytes).unwrap();
+        testkit::write_image(&path, &bytes);
         for command in ["ls", "info", "df"] {
             let output = run([command, path.to_str().unwrap()]);
             let said = error(&output);
@@ -154,24 +154,24 @@ fn a_lost_superblock_is_told_and_what_is_something_else_now_stays_that() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
-    let mut bytes = std::fs::read(&fixture.image).unwrap();
+    let mut bytes = testkit::read_image(&fixture.image);
     bytes[1024..1536].fill(0);
-    std::fs::write(&fixture.image, &bytes).unwrap();
+    testkit::write_image(&fixture.image, &bytes);
     let output = run(["ls", &fixture.at("/hello.txt")]);
     assert!(output.status.success(), "{}", error(&output));
     assert!(error(&output).contains("superblock is damaged"));
-    assert!(std::fs::read(&fixture.image).unwrap() == bytes);
+    assert!(testkit::read_image(&fixture.image) == bytes);
     // As mkswap leaves it: the descriptors of the file system are still there.
     bytes[4086..4096].copy_from_slice(b"SWAPSPACE2");
-    std::fs::write(&fixture.image, &bytes).unwrap();
+    testkit::write_image(&fixture.image, &bytes);
     let output = run(["touch", &fixture.at("/hello.txt")]);
     assert_eq!(output.status.code(), Some(1));
     let said = error(&output);
     assert!(said.contains("swap space"), "{said}");
-    assert!(std::fs::read(&fixture.image).unwrap() == bytes);
+    assert!(testkit::read_image(&fixture.image) == bytes);
     // And made whole again by the first change.
     bytes[4086..4096].fill(0);
-    std::fs::write(&fixture.image, &bytes).unwrap();
+    testkit::write_image(&fixture.image, &bytes);
     ok(["touch", &fixture.at("/hello.txt")]);
     testkit::e2fsck(&fixture.image);
 }
@@ -285,13 +285,13 @@ fn damaged_directories_are_named_by_path_and_block() {
     let name = image.to_str().unwrap();
     testkit::debugfs(&["-w", "-R", "link a a/b/loop", name]);
     testkit::debugfs(&["-w", "-R", "feature ^metadata_csum", name]);
-    let mut bytes = std::fs::read(&image).unwrap();
+    let mut bytes = testkit::read_image(&image);
     let at = bytes
         .windows(11)
         .position(|window| window == b"marker-name")
         .unwrap();
     bytes[at] = b'/';
-    std::fs::write(&image, &bytes).unwrap();
+    testkit::write_image(&image, &bytes);
     let block = format!(
         "/: corrupt image: a directory entry's name is empty or holds a slash or NUL (inode 2, block {}",
         at / 1024
@@ -356,7 +356,7 @@ fn a_lookup_through_an_index_names_the_damaged_block() {
         tree.to_str().unwrap(),
         image.to_str().unwrap(),
     ]);
-    let mut bytes = std::fs::read(&image).unwrap();
+    let mut bytes = testkit::read_image(&image);
     let name = b"name-2345";
     let at = bytes
         .windows(9)
@@ -364,7 +364,7 @@ fn a_lookup_through_an_index_names_the_damaged_block() {
         .expect("the name lies in a leaf");
     // A record of three bytes, four before its name.
     bytes[at - 4..at - 2].copy_from_slice(&[3, 0]);
-    std::fs::write(&image, &bytes).unwrap();
+    testkit::write_image(&image, &bytes);
     let output = run(["stat", &format!("{}:/name-2345", image.display())]);
     let said = error(&output);
     let place = format!("(inode 2, block {},", at / 4096);
@@ -383,12 +383,12 @@ fn of_two_entries_with_one_name_the_first_is_extracted_and_the_other_is_reported
     mke2fs(&tree, &image);
     let name = image.to_str().unwrap();
     testkit::debugfs(&["-w", "-R", "feature ^metadata_csum", name]);
-    let mut bytes = std::fs::read(&image).unwrap();
+    let mut bytes = testkit::read_image(&image);
     let place = |bytes: &[u8], name: &[u8]| bytes.windows(10).position(|window| window == name);
     let (one, two) = (place(&bytes, b"marker-one"), place(&bytes, b"marker-two"));
     let first = if one < two { "1" } else { "22" };
     bytes[two.unwrap()..][..10].copy_from_slice(b"marker-one");
-    std::fs::write(&image, &bytes).unwrap();
+    testkit::write_image(&image, &bytes);
     let out = fixture.path("out");
     for options in [&["extract"][..], &["extract", "--overwrite"]] {
         let output = run([options, &[name, out.to_str().unwrap()]].concat());

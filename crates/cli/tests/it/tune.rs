@@ -88,7 +88,7 @@ fn what_cant_be_changed_is_refused_by_name_and_nothing_is() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = make(folder.path(), &[]);
-    let before = std::fs::read(&path).unwrap();
+    let before = testkit::read_image(&path);
     for (word, text) in [
         ("uuid=random", "uuid can't be changed yet"),
         ("fast_commit=yes", "`yes` is not one of: on, off"),
@@ -101,7 +101,7 @@ fn what_cant_be_changed_is_refused_by_name_and_nothing_is() {
         assert_eq!(output.status.code(), Some(2), "{word}");
         assert!(error(&output).contains(text), "{word}: {}", error(&output));
         assert!(
-            before == std::fs::read(&path).unwrap(),
+            before == testkit::read_image(&path),
             "{word} changed something"
         );
     }
@@ -126,7 +126,7 @@ fn a_journal_that_holds_something_is_replayed_first() {
     let arguments = ["-w", "-f", script.to_str().unwrap(), path.to_str().unwrap()];
     testkit::debugfs(&arguments);
     assert_eq!(tune(&path, &["mount_count=9", "mount_count"]), "9\n");
-    let image = std::fs::read(&path).unwrap();
+    let image = testkit::read_image(&path);
     assert_eq!(image[15_000 * 1024..15_001 * 1024], [b'j'; 1024]);
     e2fsck(&path);
     assert_eq!(tune(&path, &["mount_count"]), "9\n");
@@ -183,7 +183,7 @@ fn an_area_for_fast_commits_is_made_and_taken_away() {
     }
     // 1024 blocks are all that the log needs.
     let path = make(folder.path(), &["-b", "1024", "-J", "size=1"]);
-    let before = std::fs::read(&path).unwrap();
+    let before = testkit::read_image(&path);
     let output = run(["tune", path.to_str().unwrap(), "fast_commit=on"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
@@ -192,7 +192,7 @@ fn an_area_for_fast_commits_is_made_and_taken_away() {
         error(&output)
     );
     assert!(
-        before == std::fs::read(&path).unwrap(),
+        before == testkit::read_image(&path),
         "something was changed"
     );
     let path = make(folder.path(), &["-O", "^has_journal"]);

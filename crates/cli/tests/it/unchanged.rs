@@ -125,7 +125,7 @@ fn a_command_that_fails_or_changes_nothing_changes_no_byte() {
         if kind == "dirty" {
             testkit::debugfs(&["-w", "-R", "feature needs_recovery", to]);
         }
-        let before = fs::read(&image).unwrap();
+        let before = testkit::read_image(&image);
         let mut wrong = Vec::new();
         let commands = FAILING.iter().map(|line| (line, false));
         for (line, succeeds) in commands.chain(ASKING.iter().map(|line| (line, true))) {
@@ -134,7 +134,7 @@ fn a_command_that_fails_or_changes_nothing_changes_no_byte() {
             if output.status.success() != succeeds {
                 wrong.push(format!("{kind}: {line}: {}: {said}", output.status));
             }
-            if fs::read(&image).unwrap() != before {
+            if testkit::read_image(&image) != before {
                 wrong.push(format!("{kind}: {line} changed the image: {said}"));
                 fs::write(&image, &before).unwrap();
             }
@@ -152,12 +152,12 @@ fn a_stream_that_does_not_fit_leaves_no_byte() {
     prepare(folder.path());
     let image = folder.path().join("image");
     testkit::mke2fs(&["-t", "ext4", image.to_str().unwrap(), "24M"]);
-    let before = fs::read(&image).unwrap();
+    let before = testkit::read_image(&image);
     let full = fs::File::open(folder.path().join("full")).unwrap();
     let command = words("cp - IMAGE:/x", &image, folder.path());
     let output = lanefs().args(command).stdin(full).output().unwrap();
     assert!(!output.status.success());
-    assert!(fs::read(&image).unwrap() == before, "{}", error(&output));
+    assert!(testkit::read_image(&image) == before, "{}", error(&output));
 }
 
 #[test]
@@ -173,11 +173,11 @@ fn a_tree_that_can_not_fit_is_refused_before_it_is_copied_however_large() {
     for name in ["tree/a", "tree/b"] {
         fs::write(folder.path().join(name), vec![7; 80 * MIB]).unwrap();
     }
-    let before = fs::read(&image).unwrap();
+    let before = testkit::read_image(&image);
     let command = words("cp -r FOLDER/tree IMAGE:/tree", &image, folder.path());
     let output = lanefs().args(command).output().unwrap();
     assert!(!output.status.success());
-    assert!(fs::read(&image).unwrap() == before, "{}", error(&output));
+    assert!(testkit::read_image(&image) == before, "{}", error(&output));
     let command = words("cp FOLDER/tree/a IMAGE:/a", &image, folder.path());
     assert!(lanefs().args(command).output().unwrap().status.success());
     testkit::e2fsck(&image);

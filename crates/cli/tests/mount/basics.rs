@@ -409,7 +409,7 @@ fn option_check_repairs_before_the_mount_and_refuses_what_needs_a_decision() {
     Served::start(&image, "check").unmount();
     testkit::e2fsck(&image);
     change(&["sif <11> links_count 9", "ssv state 0"]);
-    let before = fs::read(&image).unwrap();
+    let before = testkit::read_image(&image);
     let directory = folder.path().join("m");
     fs::create_dir(&directory).unwrap();
     // The check replays the journal, and leaves the link count: fsck's status is 5.
@@ -439,7 +439,7 @@ fn option_check_repairs_before_the_mount_and_refuses_what_needs_a_decision() {
             "{}",
             said(&output)
         );
-        assert!(fs::read(&image).unwrap() == before, "{options}");
+        assert!(testkit::read_image(&image) == before, "{options}");
     }
 }
 

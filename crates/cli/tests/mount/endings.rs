@@ -192,7 +192,7 @@ fn signals_end_a_server_whose_disk_takes_no_requests_any_more() {
         assert_eq!(fs::read(served.path().join("f")).unwrap().len(), 1);
         served.unmount();
         let copy = folder.path().join("copy.img");
-        fs::write(&copy, disk.bytes()).unwrap();
+        testkit::write_image(&copy, &disk.bytes());
         testkit::e2fsck(&copy);
     }
 }
@@ -249,7 +249,7 @@ fn a_signal_while_the_image_is_opened_ends_the_mount_before_it_begins() {
         std::thread::sleep(Duration::from_millis(500));
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains(place.path().to_str().unwrap()), "{signal}");
-        assert!(disk.bytes() == fs::read(&image).unwrap(), "{signal}");
+        assert!(disk.bytes() == testkit::read_image(&image), "{signal}");
     }
 }
 
@@ -260,7 +260,7 @@ fn a_server_whose_starter_has_ended_mounts_nothing() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path(), "a.img", 24 << 20, &[]);
-    let before = fs::read(&image).unwrap();
+    let before = testkit::read_image(&image);
     let place = tempfile::tempdir().unwrap();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -272,7 +272,7 @@ fn a_server_whose_starter_has_ended_mounts_nothing() {
     assert!(!command.stdout(writer).status().unwrap().success());
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(place.path().to_str().unwrap()));
-    assert!(fs::read(&image).unwrap() == before);
+    assert!(testkit::read_image(&image) == before);
 }
 
 #[test]

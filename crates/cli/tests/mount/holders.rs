@@ -250,7 +250,7 @@ fn swap_is_not_overwritten() {
         return skip("no swap on this file system");
     }
     let _swap = Swap(image.clone());
-    let before = fs::read(&image).unwrap();
+    let before = testkit::read_image(&image);
     for line in [
         "build FOLDER/source IMAGE",
         "mkfs -F IMAGE",
@@ -262,7 +262,7 @@ fn swap_is_not_overwritten() {
             "{line}: {said}"
         );
     }
-    assert!(fs::read(&image).unwrap() == before);
+    assert!(testkit::read_image(&image) == before);
 }
 
 #[test]
@@ -285,7 +285,10 @@ fn a_mounted_image_that_was_deleted_does_not_hold_its_successor() {
 
 /// Runs all commands on the image by all its names; `is_changing` is whether the holder may change it.
 fn check(name: &str, image: &Path, folder: &Path, is_changing: bool) {
-    let (before, inode) = (fs::read(image).unwrap(), fs::metadata(image).unwrap().ino());
+    let (before, inode) = (
+        testkit::read_image(image),
+        fs::metadata(image).unwrap().ino(),
+    );
     for path in [image, &folder.join("symbolic"), &folder.join("hard")] {
         let commands: Vec<Vec<String>> = WRITING
             .iter()
@@ -300,7 +303,7 @@ fn check(name: &str, image: &Path, folder: &Path, is_changing: bool) {
     }
     assert_eq!(fs::metadata(image).unwrap().ino(), inode, "{name}");
     assert!(
-        fs::read(image).unwrap() == before,
+        testkit::read_image(image) == before,
         "{name}: the image changed"
     );
     let commands: Vec<Vec<String>> = READING

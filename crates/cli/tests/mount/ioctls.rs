@@ -247,7 +247,7 @@ fn a_shut_down_mount_refuses_everything_and_loses_nothing_that_was_synced() {
         .unwrap();
     fs::write(root.join("lost"), "lost").unwrap();
     shut_down(0).unwrap();
-    let before = fs::read(&image).unwrap();
+    let before = testkit::read_image(&image);
     for refused in [
         fs::write(root.join("new"), "new"),
         fs::remove_file(root.join("synced")),
@@ -260,7 +260,10 @@ fn a_shut_down_mount_refuses_everything_and_loses_nothing_that_was_synced() {
     testkit::run("umount", &[root.to_str().unwrap()]);
     // It could not leave a clean image.
     assert!(!served.wait().success());
-    assert!(fs::read(&image).unwrap() == before, "something was written");
+    assert!(
+        testkit::read_image(&image) == before,
+        "something was written"
+    );
     let served = Served::start(&image, "");
     assert_eq!(
         fs::read(served.path().join("synced")).unwrap(),

@@ -169,7 +169,7 @@ impl Place {
                 let (from, to) = (path.to_str().unwrap(), copy.to_str().unwrap());
                 testkit::run("cp", &["--sparse=always", from, to]);
             }
-            Place::Disk(disk) => fs::write(&copy, disk.bytes()).unwrap(),
+            Place::Disk(disk) => testkit::write_image(&copy, &disk.bytes()),
         }
         copy
     }

@@ -82,7 +82,7 @@ fn a_reader_of_a_dirty_image_leaves_it_so_and_umount_is_content() {
     file.sync_all().unwrap();
     drop(file);
     served.kill();
-    let before = fs::read(&image).unwrap();
+    let before = testkit::read_image(&image);
     let place = folder.path().join("place");
     fs::create_dir(&place).unwrap();
     let output = mount(&image, "ro", &place);
@@ -90,7 +90,7 @@ fn a_reader_of_a_dirty_image_leaves_it_so_and_umount_is_content() {
     assert!(place.join("x").exists());
     let output = umount(&place);
     assert!(output.status.success(), "{}", said(&output));
-    assert!(fs::read(&image).unwrap() == before);
+    assert!(testkit::read_image(&image) == before);
     // Without its journal it can't be written to.
     let output = mount(&image, "noload", &place);
     assert_eq!(output.status.code(), Some(32));
@@ -223,7 +223,7 @@ fn an_image_with_features_that_are_only_read_is_mounted_to_be_read() {
     ];
     for (named, options) in kinds {
         let image = image(folder.path(), "a.img", SIZE, &options);
-        let before = fs::read(&image).unwrap();
+        let before = testkit::read_image(&image);
         let output = mount(&image, "noatime", &place);
         let text = said(&output);
         assert!(output.status.success(), "{named}: {text}");
@@ -235,7 +235,7 @@ fn an_image_with_features_that_are_only_read_is_mounted_to_be_read() {
         let refused = fs::write(place.join("x"), "x").unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
         assert!(umount(&place).status.success());
-        assert!(fs::read(&image).unwrap() == before, "{named}");
+        assert!(testkit::read_image(&image) == before, "{named}");
     }
 }
 

@@ -235,7 +235,7 @@ fn a_disk_that_fails_to_write_stops_the_mount_which_says_so() {
             assert_eq!(kept, b"kept");
             served.unmount();
             let copy = folder.path().join("copy.img");
-            fs::write(&copy, disk.bytes()).unwrap();
+            testkit::write_image(&copy, &disk.bytes());
             testkit::e2fsck(&copy);
         }
     }

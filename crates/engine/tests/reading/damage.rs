@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::image::{Image, can_mount};
 
 fn bytes_of(image: &Image) -> Vec<u8> {
-    std::fs::read(image.path()).unwrap()
+    testkit::read_image(image.path())
 }
 
 fn open(bytes: &[u8]) -> Result<InodeFs, Error> {

@@ -69,7 +69,7 @@ fn a_dirty_image_reads_as_after_the_kernels_replay_and_is_left_alone() {
                 kernels.to_str().unwrap(),
             ],
         );
-        let before = std::fs::read(&ours).unwrap();
+        let before = testkit::read_image(&ours);
         let fs = open(&ours, ReplayPolicy::Replay);
         let report = fs.recovery_report().expect("the journal needed replay");
         assert!(report.transactions > 0 && report.blocks > 0, "{report:?}");
@@ -77,7 +77,7 @@ fn a_dirty_image_reads_as_after_the_kernels_replay_and_is_left_alone() {
         let mounted = KernelMount::with(&kernels, "loop,noatime").unwrap();
         let inodes = oracle::compare_with_mount(&fs, &mounted.path());
         assert!(inodes > 45, "{inodes}");
-        assert!(std::fs::read(&ours).unwrap() == before, "the image changed");
+        assert!(testkit::read_image(&ours) == before, "the image changed");
         // Without the journal even the root directory is an older one.
         let stale = open(&ours, ReplayPolicy::Ignore);
         assert!(stale.recovery_report().is_none());

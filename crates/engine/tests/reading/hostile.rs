@@ -44,7 +44,7 @@ fn victim(arguments: &str, inline: bool) -> Option<Victim> {
             std::fs::create_dir(root.join("dir")).unwrap();
         }
     }
-    let bytes = std::fs::read(image.path()).unwrap();
+    let bytes = testkit::read_image(image.path());
     // Superblock, descriptors, the first inodes; then every block that looks like an extent, pointer or
     // attribute block.
     let mut places: Vec<usize> = (1024..4096).collect();

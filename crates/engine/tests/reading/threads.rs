@@ -20,7 +20,7 @@ fn many_threads_read_different_files() {
             .map(|index| {
                 let bytes = pattern(index, (index * 257) as usize);
                 let path = mounted.path().join(format!("f{index}"));
-                std::fs::write(&path, &bytes).unwrap();
+                testkit::write_image(&path, &bytes);
                 let ino = std::fs::metadata(&path).unwrap().ino();
                 (Ino(u32::try_from(ino).unwrap()), bytes)
             })

@@ -149,7 +149,7 @@ fn f3_the_kernel_replays_a_new_directory_without_its_block() {
     fs::create_dir(linux.at("made")).unwrap();
     fs::write(linux.at("made/file"), [7; 9000]).unwrap();
     linux.fsync("made/file");
-    let seen = kernel(&fs::read(linux.crashed("made.img")).unwrap());
+    let seen = kernel(&testkit::read_image(&linux.crashed("made.img")));
     shows(
         !seen.is_clean(),
         seen.holds("dir/made/file", &[7; 9000]),
@@ -162,7 +162,7 @@ fn f3_the_kernel_replays_a_new_directory_without_its_block() {
     fs::remove_dir(linux.at("made")).unwrap();
     fs::write(linux.at("new"), [7; 9000]).unwrap();
     linux.fsync("new");
-    let seen = kernel(&fs::read(linux.crashed("removed.img")).unwrap());
+    let seen = kernel(&testkit::read_image(&linux.crashed("removed.img")));
     shows(!seen.is_clean(), seen.holds("dir/new", &[7; 9000]), &seen);
 }
 
@@ -398,7 +398,7 @@ fn f8_no_record_has_what_else_changed_of_a_directory() {
     fs::set_permissions(linux.at(""), fs::Permissions::from_mode(0o700)).unwrap();
     fs::write(linux.at("later"), [7; 9000]).unwrap();
     linux.fsync("later");
-    let seen = kernel(&fs::read(linux.crashed("mode.img")).unwrap());
+    let seen = kernel(&testkit::read_image(&linux.crashed("mode.img")));
     assert!(seen.holds("dir/later", &[7; 9000]), "{seen:?}");
     let mode = seen.tree.as_ref().unwrap().entries[&b"dir"[..]].mode & 0o777;
     shows(mode != 0o700, mode == 0o700, &seen);

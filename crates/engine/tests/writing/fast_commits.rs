@@ -420,7 +420,7 @@ fn what_lanefs_logs_of_a_file_whose_number_linux_freed_is_found_again_by_everyon
         mounted,
     } = linux;
     drop(mounted);
-    let device = fsync_log::device(fs::read(&image).unwrap());
+    let device = fsync_log::device(testkit::read_image(&image));
     let fs = open(fsync_log::shared(&device));
     let dir = fs.lookup(Ino::ROOT, b"dir").unwrap();
     let new = fs.create(dir, b"new", fsync_log::NEW).unwrap();
@@ -577,7 +577,7 @@ fn a_cut_at_any_write_of_the_replay_leaves_what_was_fsynced() {
     linux.fsync("new");
     fs::rename(linux.at("old5"), linux.at("old6")).unwrap();
     linux.fsync("old6");
-    let image = fs::read(linux.crashed("crashed.img")).unwrap();
+    let image = testkit::read_image(&linux.crashed("crashed.img"));
     let show = |device: Arc<dyn BlockDevice>| {
         let fs = InodeFs::open(device, &MountOptions::default()).unwrap();
         without_times_of_directories(manifest(&fs).without_lost_found())

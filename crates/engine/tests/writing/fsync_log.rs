@@ -1,7 +1,6 @@
 //! The fsync log: what was fsynced is there after a cut, by lanefs's replay, the kernel's and e2fsck's.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use device::BlockDevice;
@@ -71,7 +70,7 @@ pub fn by_lanefs(cut: &CowDevice, directory: &Path) -> Manifest {
 /// After e2fsck's replay, whose bitmaps its own later passes set right.
 fn by_e2fsck(cut: &CowDevice, directory: &Path) -> Manifest {
     let path = directory.join("e2fsck.img");
-    fs::write(&path, cut.bytes()).unwrap();
+    testkit::write_image(&path, &cut.bytes());
     let replay = testkit::e2fsck_with(&["-fy"], &path);
     let text = String::from_utf8_lossy(&replay.stdout);
     assert!(replay.status.code() < Some(2), "{text}");
@@ -94,7 +93,7 @@ fn by_kernel(cut: &CowDevice, directory: &Path) -> Option<Manifest> {
         return None;
     }
     let path = directory.join("kernel.img");
-    fs::write(&path, cut.bytes()).unwrap();
+    testkit::write_image(&path, &cut.bytes());
     let mounted = KernelMount::with(&path, "loop").unwrap();
     let seen = plain(Manifest::of(&mounted.path()).unwrap());
     drop(mounted);

@@ -336,14 +336,14 @@ impl Shared {
         if leaves_dirty {
             let root = std::fs::File::open(mounted.path()).unwrap();
             sys::syncfs(&root).unwrap();
-            self.bytes = std::fs::read(&self.path).unwrap();
+            self.bytes = testkit::read_image(&self.path);
             let report = *self.read().recovery_report().expect("a journal to replay");
             assert!(report.transactions > 0, "{what}");
             drop(root);
             drop(mounted);
         } else {
             drop(mounted);
-            self.bytes = std::fs::read(&self.path).unwrap();
+            self.bytes = testkit::read_image(&self.path);
         }
         // Once as it is, once with what the journal holds written home.
         let reader = self.read();
@@ -395,7 +395,7 @@ impl Shared {
         let seen = Manifest::of(&mounted.path()).unwrap().without_lost_found();
         assert_same(&shown, &seen, &what);
         drop(mounted);
-        self.bytes = std::fs::read(&self.path).unwrap();
+        self.bytes = testkit::read_image(&self.path);
         self.judge();
     }
 
@@ -421,7 +421,7 @@ impl Shared {
             "{what}: {output:?}"
         );
         testkit::e2fsck(&self.path);
-        let device = Arc::new(CowDevice::new(std::fs::read(&self.path).unwrap().into()));
+        let device = Arc::new(CowDevice::new(testkit::read_image(&self.path).into()));
         let fs = InodeFs::open(device, &MountOptions::default()).unwrap();
         assert!(
             fs.recovery_report().is_none(),

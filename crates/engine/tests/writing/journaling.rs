@@ -411,7 +411,7 @@ fn a_cut_without_a_journal_leaves_no_file_with_anothers_data() {
             event,
             seed: number as u64 % 4,
         };
-        std::fs::write(&path, cuts.state(cut).bytes()).unwrap();
+        testkit::write_image(&path, &cuts.state(cut).bytes());
         let output = testkit::e2fsck_with(&["-f", "-y"], &path);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(

@@ -165,7 +165,7 @@ fn a_clean_image_is_written_to_without_its_journal_where_that_was_asked_for() {
     );
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, bytes(&device)).unwrap();
+    testkit::write_image(&path, &bytes(&device));
     testkit::e2fsck(&path);
     if testkit::is_root() {
         let mounted = testkit::KernelMount::with(&path, "loop").unwrap();

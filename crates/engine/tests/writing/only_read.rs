@@ -19,14 +19,14 @@ const FOR_WRITERS: usize = 0x64;
 
 /// What lanefs shows of a crashed image, which it refuses to write to and leaves as it is. What it shows is clean.
 fn shown(image: &Path) -> Manifest {
-    let before = fs::read(image).unwrap();
+    let before = testkit::read_image(image);
     let refused = InodeFs::open_for_writing(device(image), &MountOptions::default(), clock);
     assert!(refused.err().unwrap().is_only_read());
     let reader = InodeFs::open(device(image), &MountOptions::default()).unwrap();
     let report = *reader.recovery_report().unwrap();
     assert!(report.fast_commits.changes > 0, "Linux made no fast commit");
     assert!(!report.is_incomplete(), "{report}");
-    assert!(fs::read(image).unwrap() == before, "it was written to");
+    assert!(testkit::read_image(image) == before, "it was written to");
     let view = image.with_extension("view");
     let mut bytes = vec![0; before.len()];
     reader.device().read_at(0, &mut bytes).unwrap();
@@ -225,7 +225,7 @@ fn kinds_that_linux_here_can_not_mount_are_shown() {
         make_small(&linux);
         change(&linux);
         let path = linux.crashed("one.img");
-        let mut image = fs::read(&path).unwrap();
+        let mut image = testkit::read_image(&path);
         give(&mut image, FOR_WRITERS, feature);
         testkit::write_image(&path, &image);
         let fs = InodeFs::open(device(&path), &MountOptions::default()).unwrap();
@@ -249,7 +249,7 @@ fn names_in_a_directory_without_case_are_found_whatever_their_case() {
     }
     let path = linux.crashed("one.img");
     let generation = generation_of(&linux.at("folded"));
-    let mut image = fs::read(&path).unwrap();
+    let mut image = testkit::read_image(&path);
     give(&mut image, INCOMPATIBLE, 0x2_0000);
     for at in superblocks(&image) {
         image[at + 0x27C] = 1;

@@ -153,7 +153,7 @@ fn e2fsck_finishes_the_orphans_that_we_leave_in_slots_and_on_the_list() {
         };
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
-        std::fs::write(&path, left.image).unwrap();
+        testkit::write_image(&path, &left.image);
         let (status, text) = e2fsck(&path, &["-fy"]);
         assert!(status <= 1, "{text}");
         assert_eq!(
@@ -176,7 +176,7 @@ fn the_kernel_finishes_the_orphans_that_we_leave_in_slots_and_on_the_list() {
         };
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
-        std::fs::write(&path, left.image).unwrap();
+        testkit::write_image(&path, &left.image);
         drop(testkit::KernelMount::with(&path, "loop").unwrap());
         assert_eq!(free_inodes(&path), left.free);
     }

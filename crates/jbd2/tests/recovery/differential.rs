@@ -2,7 +2,6 @@
 //! the other must at least complain.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use device::{BlockDevice, MemoryDevice};
 use lanefs_jbd2::recovery::scan_and_overlay;
@@ -64,7 +63,7 @@ fn compare(options: &[&str], mount: &str, rounds: u64, seen: &mut BTreeMap<Strin
     let bench = Bench::new();
     let image = dirty(&bench, options, mount, 4);
     let journal = journal_blocks(&image);
-    let original = fs::read(&image).unwrap();
+    let original = testkit::read_image(&image);
     let at = usize::try_from(*journal.first().unwrap()).unwrap() * 1024;
     for seed in 0..rounds {
         let mut bytes = original.clone();

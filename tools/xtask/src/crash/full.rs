@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 const PROCESSES: usize = 2;
 /// What is simulated, and the simulation.
 const SIMULATED: [&str; 8] = [
-    "crates/buffer",
-    "crates/engine",
-    "crates/jbd2",
-    "crates/journal",
-    "crates/ondisk",
-    "crates/sync",
-    "tools/model",
-    "tools/simulate",
+    "crates/buffer/src",
+    "crates/engine/src",
+    "crates/jbd2/src",
+    "crates/journal/src",
+    "crates/ondisk/src",
+    "crates/sync/src",
+    "tools/model/src",
+    "tools/simulate/src",
 ];
 /// Kinds of images of sequences and the walk.
 const IMAGES: [&str; 5] = ["4k", "1k", "1k-plain", "1k-ext3", FAST];

@@ -35,7 +35,7 @@ fn f12_e2fsck_does_not_count_the_block_of_attributes() {
     if !is_logged {
         return testkit::skip("Linux made no fast commit");
     }
-    let seen = e2fsck_at_boot(&fs::read(linux.crashed("after.img")).unwrap());
+    let seen = e2fsck_at_boot(&testkit::read_image(&linux.crashed("after.img")));
     let is_right = seen.is_clean() && seen.has("dir/old1");
     shows(seen.wrong.contains("i_blocks is"), is_right, &seen);
 }
