@@ -16,7 +16,7 @@ use crate::plan::error::PlanError;
 use crate::plan::{self, ImagePlan, Size};
 use crate::progress::{Phase, Progress};
 use crate::reproducible;
-use crate::source::{self, SourceTree, Time};
+use crate::source::{self, LostFoundTime, SourceTree, Time};
 use crate::stream::{self, Pipe, Room};
 use crate::write::job::Job;
 use crate::write::{self, copy};
@@ -48,6 +48,8 @@ pub fn build(
     source.threads = threads;
     source.outputs.push(output.into());
     let mkfs = settle(options, output);
+    let time = mkfs.time.map_or(LostFoundTime::Newest, LostFoundTime::At);
+    source.lost_found = mkfs.lost_found.then_some(time);
     if mkfs.offset != 0 {
         return Err(BuildError::Usage(
             "an image begins at its first byte: no -E offset".into(),
@@ -223,7 +225,7 @@ fn finish(
     let summary = write::metadata(tree, plan, write::Times { time, clamp }, device, job)?;
     job.check()?;
     let report = BuildReport {
-        inodes: tree.len() as u64,
+        inodes: (tree.len() - tree.made) as u64,
         data_bytes: tree.nodes().map(|id| tree.data_bytes(id)).sum(),
         image_bytes: plan.layout.size_bytes(),
         file_system: summary,
@@ -234,14 +236,18 @@ fn finish(
 }
 
 /// mkfs's options with what a build decides otherwise: blocks of 4 KiB and one inode for 16 KiB, whatever the size,
-/// as the size is not known before; and one time for all that no source has.
+/// as the size is not known before; and one time for all that no source has, unless [`reproducible::clamp`] takes it
+/// from the tree.
 fn settle(options: &BuildOptions, output: &Path) -> mkfs::Options {
     let mut mkfs = options.mkfs.clone();
     if mkfs.usage_types.is_empty() {
         mkfs.usage_types.push(mkfs::UsageType::Default);
         mkfs.block_size = Some(mkfs.block_size_or(ondisk::BlockSize::K4));
     }
-    mkfs.time.get_or_insert_with(|| sync::clock::wall().0);
+    mkfs.time = mkfs.time.or(options.newest_time);
+    if !options.reproducible {
+        mkfs.time.get_or_insert_with(|| sync::clock::wall().0);
+    }
     mkfs.device_is_zero = !std::fs::metadata(output)
         .is_ok_and(|found| device::host::is_block_device(found.file_type()));
     mkfs

@@ -327,12 +327,11 @@ impl DirectoryPlan {
         self.index.is_some()
     }
 
-    /// Makes block `number` of the directory. `target` returns what the name of an index refers to; `name` is the
-    /// function that the plan was made with.
+    /// Makes block `number` of the directory; a block after its last one is made without names. `target` returns what
+    /// the name of an index refers to; `name` is the function that the plan was made with.
     ///
     /// # Panics
-    /// If the directory has no block of this number, `block` has another size than the file system's, or `name` is not
-    /// the same.
+    /// If `block` has another size than the file system's, or `name` is not the same.
     pub fn fill<'a>(
         &self,
         number: u32,
@@ -359,17 +358,16 @@ impl DirectoryPlan {
         target: impl Fn(usize) -> NamedInode,
         block: &mut [u8],
     ) {
-        let place = leaf as usize;
-        let first = self.leaves[place].first as usize;
-        let after = match self.leaves.get(place + 1) {
-            Some(next) => next.first as usize,
+        let first_name = |leaf: usize| match self.leaves.get(leaf) {
+            Some(leaf) => leaf.first as usize,
             None => self.order.len(),
         };
+        let names = first_name(leaf as usize)..first_name(leaf as usize + 1);
         let mut writer = DirBlockWriter::new(block, self.shape.form());
         if leaf == 0 && self.index.is_none() {
             writer.push_dots(identity.ino, identity.parent);
         }
-        for i in &self.order[first..after] {
+        for i in &self.order[names] {
             let (name, target) = (name(*i as usize), target(*i as usize));
             let fits = writer.push(target.ino, name, Some(target.file_type), None);
             assert!(fits, "the names of a planned block fit it");

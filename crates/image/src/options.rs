@@ -28,7 +28,7 @@ pub struct BuildOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BuildReport {
-    /// Inodes of the tree, the root included.
+    /// Inodes of the tree: the root, and all that sources and options put into it.
     pub inodes: u64,
     /// Bytes of files' data, holes not counted.
     pub data_bytes: u64,

@@ -64,7 +64,6 @@ impl ImagePlan {
     /// Whether these are the blocks of a directory.
     pub(crate) fn is_directory(&self, file: &FilePlace) -> bool {
         match file.owner {
-            BlockOwner::LostFound => true,
             BlockOwner::Value => false,
             BlockOwner::Node(id) => self.directory_blocks[id.index()] != 0,
         }

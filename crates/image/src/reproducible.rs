@@ -53,9 +53,7 @@ pub(crate) fn clamp(options: &BuildOptions, tree: &SourceTree, mkfs: &mut mkfs::
     };
     let clamp = Clamp::NotAfter(newest);
     identify(mkfs, digest(tree, clamp, &mkfs.label));
-    if options.mkfs.time.is_none() {
-        mkfs.time = Some(newest.seconds());
-    }
+    mkfs.time.get_or_insert(newest.seconds());
     clamp
 }
 
@@ -127,10 +125,6 @@ fn digest(tree: &SourceTree, clamp: Clamp, label: &[u8]) -> [u8; 32] {
             field(&mut sha, name);
             field(&mut sha, value);
         }
-    }
-    for (name, value) in tree.lost_found_xattrs() {
-        field(&mut sha, name);
-        field(&mut sha, value);
     }
     sha.finalize().into()
 }

@@ -16,6 +16,7 @@ pub mod error;
 pub mod exclude;
 mod inputs;
 pub mod limits;
+pub(crate) mod lost_found;
 mod oci;
 pub mod options;
 pub mod origin;
@@ -38,6 +39,7 @@ mod linux;
 mod elsewhere;
 
 pub use error::{SinkError, SourceError};
+pub use lost_found::LostFoundTime;
 pub use oci::is_image_directory;
 pub use options::{Input, Options, SourcePlace};
 pub use origin::{DataSink, FileReader, Nearby};

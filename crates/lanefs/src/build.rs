@@ -10,7 +10,9 @@
 //! ```
 
 pub use image::source::options::parse_owner;
-pub use image::source::{Input, Options as SourceOptions, SourcePlace, is_image_directory};
+pub use image::source::{
+    Input, LostFoundTime, Options as SourceOptions, SourcePlace, is_image_directory,
+};
 pub use image::{
     BuildError, BuildOptions, BuildReport, Extra, Phase, Progress, Silent, Size, build,
 };

@@ -15,12 +15,10 @@ use super::inodes::Inodes;
 use super::shape::ImageFormat;
 use super::space::{ClusterRun, FreeClusters};
 use super::xattrs::{Home, XattrPlans, split};
-use crate::source::{Data, Kind, NodeId, SourceId, SourceTree};
+use crate::source::{Data, Kind, NodeId, SourceId, SourceTree, lost_found};
 
 /// Stands for "none" in tables of indices.
 pub(crate) const NONE: u32 = u32::MAX;
-/// Directories of the root with this name get the inode that tools expect.
-pub(crate) const LOST_FOUND_NAME: &[u8] = b"lost+found";
 /// Symbolic links shorter than this live in the inode.
 pub(crate) const FAST_SYMLINK: usize = 60;
 
@@ -40,8 +38,6 @@ pub(crate) struct NodePlace {
 pub(crate) enum BlockOwner {
     /// A node of the tree.
     Node(NodeId),
-    /// A lost+found that no source has.
-    LostFound,
     /// The value of an attribute, which has an inode of its own.
     Value,
 }
@@ -169,6 +165,8 @@ struct Walk<'a> {
     placed: Placement,
     /// By set: its newest block, or [`NONE`].
     newest_block: Vec<u32>,
+    /// Its lost+found, if the image is to have one.
+    lost_found: Option<NodeId>,
     /// The group that the last blocks were placed in.
     goal: Group,
 }
@@ -199,28 +197,24 @@ impl<'a> TreePlacer<'a> {
                 space,
             },
             newest_block: vec![NONE; self.xattrs.len()],
+            lost_found: lost_found(self.tree, self.shape),
             goal: Group(0),
         };
-        let own_lost_found = own_lost_found(self.tree, self.shape);
         for id in self.tree.nodes() {
-            walk.node(id, own_lost_found)?;
-            if id == NodeId::ROOT && self.shape.lost_found && own_lost_found.is_none() {
-                walk.lost_found()?;
-            }
+            walk.node(id)?;
         }
         Ok(walk.placed)
     }
 }
 
-/// The directory of the source that is to be lost+found, if it has one.
-pub(crate) fn own_lost_found(tree: &SourceTree, shape: &ImageFormat) -> Option<NodeId> {
-    tree.find(LOST_FOUND_NAME)
-        .filter(|id| shape.lost_found && tree.is_directory(*id))
+/// The directory that is to be lost+found, if the image has one.
+pub(crate) fn lost_found(tree: &SourceTree, shape: &ImageFormat) -> Option<NodeId> {
+    tree.find(lost_found::NAME).filter(|_| shape.lost_found)
 }
 
 impl<'a> Walk<'a> {
-    fn node(&mut self, id: NodeId, lost_found: Option<NodeId>) -> Result<(), PlanError> {
-        let ino = self.inode(id, lost_found)?;
+    fn node(&mut self, id: NodeId) -> Result<(), PlanError> {
+        let ino = self.inode(id)?;
         self.placed.nodes.push(NodePlace {
             ino,
             file: NONE,
@@ -269,11 +263,11 @@ impl<'a> Walk<'a> {
     }
 
     /// The inode of a node: the reserved ones for the root and lost+found, else one near its blocks.
-    fn inode(&mut self, id: NodeId, lost_found: Option<NodeId>) -> Result<Ino, PlanError> {
+    fn inode(&mut self, id: NodeId) -> Result<Ino, PlanError> {
         if id == NodeId::ROOT {
             return Ok(Ino::ROOT);
         }
-        if lost_found == Some(id) {
+        if self.lost_found == Some(id) {
             return Ok(self.from.shape.lost_found_ino);
         }
         if let Some(cluster) = self.placed.space.cursor() {
@@ -292,16 +286,6 @@ impl<'a> Walk<'a> {
         if let Some(count) = self.placed.directories.get_mut(group as usize) {
             *count += 1;
         }
-    }
-
-    /// A lost+found that no source has: empty blocks, so that e2fsck need not allocate.
-    fn lost_found(&mut self) -> Result<(), PlanError> {
-        let blocks = self.from.shape.lost_found_blocks();
-        self.count_directory(self.from.shape.lost_found_ino);
-        self.blocks(
-            BlockOwner::LostFound,
-            std::iter::once((0, u64::from(blocks))),
-        )
     }
 
     /// The blocks of a file whose data streamed past already.

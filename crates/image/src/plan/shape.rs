@@ -10,7 +10,7 @@ use super::space::FreeClusters;
 
 /// How many inodes may share one block of attributes: the kernel's own limit.
 const XATTR_REFERENCES_MAX: u32 = 1024;
-/// How large an empty lost+found is made, and how many blocks it has at most: mke2fs's numbers.
+/// How large a lost+found is made, and how many blocks it has at most: mke2fs's numbers.
 const LOST_FOUND_BYTES: u64 = 16 << 10;
 const LOST_FOUND_BLOCKS_MAX: u64 = 12;
 /// The most names a directory's link count can hold; above it stands for "more than fit".
@@ -107,7 +107,7 @@ impl ImageFormat {
         Group((from_first / u64::from(self.geometry.blocks_per_group())) as u32)
     }
 
-    /// Blocks of a lost+found that nothing is in.
+    /// Blocks of a lost+found whose names fit one of them: e2fsck need not allocate the others.
     pub(crate) fn lost_found_blocks(&self) -> u32 {
         let blocks = self.block_size.blocks_for(LOST_FOUND_BYTES);
         // At most `LOST_FOUND_BLOCKS_MAX`.

@@ -160,13 +160,9 @@ impl XattrPlans {
     }
 }
 
-/// What is wrong with a node that has attributes in a file system that has none.
-pub(super) const NO_FEATURE: &str =
-    "it has extended attributes, and the file system is without ext_attr";
-
 fn no_feature(tree: &SourceTree, id: NodeId) -> PlanError {
     PlanError::Node {
         path: tree.path(id).escape_ascii().to_string(),
-        problem: NO_FEATURE.into(),
+        problem: "it has extended attributes, and the file system is without ext_attr".into(),
     }
 }

@@ -499,7 +499,7 @@ impl Builder {
 
 impl SourceTree {
     /// Appends the entries of `directory`, sorted by name, to `all`.
-    fn children_of(&self, directory: u32, all: &mut Vec<Child>) {
+    pub(super) fn children_of(&self, directory: u32, all: &mut Vec<Child>) {
         let first = all.len();
         let (mut at, _) = halves(self.nodes[directory as usize].key);
         while at != NONE {
@@ -554,14 +554,13 @@ impl SourceTree {
         let mut numbers = vec![NONE; self.xattrs.len()];
         let mut order = vec![XattrSet::EMPTY];
         numbers[0] = 0;
-        let of_nodes = self.nodes.iter_mut().map(|node| &mut node.xattrs);
-        for set in of_nodes.chain([&mut self.lost_found_xattrs]) {
-            let number = &mut numbers[set.0 as usize];
+        for node in &mut self.nodes {
+            let number = &mut numbers[node.xattrs.0 as usize];
             if *number == NONE {
                 *number = order.len() as u32;
-                order.push(*set);
+                order.push(node.xattrs);
             }
-            *set = XattrSet(*number);
+            node.xattrs = XattrSet(*number);
         }
         self.xattrs.reorder(&order);
     }

@@ -163,14 +163,12 @@ impl Contexts {
         })
     }
 
-    /// Labels all nodes, and the lost+found that the image may get.
+    /// Labels all nodes.
     fn label(&mut self, tree: &mut SourceTree) -> Result<(), String> {
         let mut labelled: Map<(XattrSet, usize), XattrSet> = Map::default();
         let mut seen = vec![false; tree.len()];
         let mut directories = vec![(NodeId::ROOT, Vec::new())];
         self.label_one(tree, NodeId::ROOT, b"/", &mut labelled)?;
-        let (none, path) = (tree.lost_found_xattrs, b"/lost+found");
-        tree.lost_found_xattrs = self.labelled(tree, none, S_IFDIR, path, &mut labelled)?;
         let mut children = Vec::new();
         while let Some((directory, path)) = directories.pop() {
             children.clear();
@@ -199,27 +197,14 @@ impl Contexts {
         path: &[u8],
         labelled: &mut Map<(XattrSet, usize), XattrSet>,
     ) -> Result<(), String> {
-        let (kind, old) = (tree.mode(id) & S_IFMT, tree.xattr_set(id));
-        tree.nodes[id.index()].xattrs = self.labelled(tree, old, kind, path, labelled)?;
-        Ok(())
-    }
-
-    /// A set of attributes with the label that `path` of type `kind` gets.
-    fn labelled(
-        &mut self,
-        tree: &mut SourceTree,
-        old: XattrSet,
-        kind: u16,
-        path: &[u8],
-        labelled: &mut Map<(XattrSet, usize), XattrSet>,
-    ) -> Result<XattrSet, String> {
-        let Some(number) = self.lookup(path, kind) else {
-            return Ok(old);
+        let Some(number) = self.lookup(path, tree.mode(id) & S_IFMT) else {
+            return Ok(());
         };
         let Some(context) = &self.specs[number].context else {
-            return Ok(old);
+            return Ok(());
         };
-        Ok(match labelled.get(&(old, number)) {
+        let old = tree.xattr_set(id);
+        tree.nodes[id.index()].xattrs = match labelled.get(&(old, number)) {
             Some(new) => *new,
             None => {
                 let mut set = tree.xattrs.set(old).clone();
@@ -228,7 +213,8 @@ impl Contexts {
                 labelled.insert((old, number), new);
                 new
             }
-        })
+        };
+        Ok(())
     }
 }
 

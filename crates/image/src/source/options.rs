@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use super::error::SourceError;
+use super::lost_found::LostFoundTime;
 
 /// Where one input is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +67,9 @@ pub struct Options {
     /// The most bytes of a container image that may be kept in a temporary file while it is read; by default half of
     /// what is free there.
     pub spool: Option<u64>,
+    /// Whether the root gets a lost+found if no source has one, and of which time. [`crate::build`] decides that by the
+    /// options of the file system.
+    pub lost_found: Option<LostFoundTime>,
     /// The image that will be written, and its temporary file: left out of directory sources. A name that does not
     /// exist is ignored.
     pub outputs: Vec<PathBuf>,

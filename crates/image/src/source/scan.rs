@@ -11,6 +11,7 @@ use super::contexts;
 use super::directory::Scan;
 use super::error::SourceError;
 use super::exclude::Excludes;
+use super::lost_found;
 use super::oci;
 use super::options::{Options, SourcePlace};
 use super::origin::DataSink;
@@ -106,11 +107,19 @@ fn scan_with(
         }
     }
     refuse_choice_of_nothing(options, images)?;
+    finished(builder, options)
+}
+
+/// The tree of all sources, with what the options change in it.
+fn finished(mut builder: Builder, options: &Options) -> Result<SourceTree, SourceError> {
     if let Some((uid, gid)) = options.owner {
         builder.own(uid, gid);
     }
     if let Some(path) = &options.table {
         table::apply(path, &mut builder)?;
+    }
+    if let Some(time) = options.lost_found {
+        lost_found::add(&mut builder, time)?;
     }
     let mut tree = builder.finish();
     if let Some(path) = &options.file_contexts {

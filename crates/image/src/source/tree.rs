@@ -225,8 +225,8 @@ pub struct SourceTree {
     pub(crate) extents: Vec<DataExtent>,
     pub(crate) xattrs: XattrTable,
     pub(crate) sources: Vec<super::inputs::Source>,
-    /// The attributes of a lost+found that no source has.
-    pub(crate) lost_found_xattrs: XattrSet,
+    /// How many of the nodes were made for the image, and come from no source and no option.
+    pub(crate) made: usize,
     /// What is odd about the sources, and was read nevertheless.
     pub(crate) warnings: Vec<String>,
 }
@@ -307,11 +307,6 @@ impl SourceTree {
     /// are in the kernel's xattr form (version 2), as `system.posix_acl_access` and `system.posix_acl_default`.
     pub fn xattrs(&self, id: NodeId) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         self.xattrs.get(self.nodes[id.index()].xattrs)
-    }
-
-    /// The extended attributes of a lost+found that no source has, in order of names.
-    pub(crate) fn lost_found_xattrs(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
-        self.xattrs.get(self.lost_found_xattrs)
     }
 
     /// Which set of extended attributes `id` has: equal numbers mean equal sets, and the empty set is

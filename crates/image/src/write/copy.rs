@@ -239,7 +239,6 @@ impl<'a> Worker<'a> {
         };
         match file.owner {
             BlockOwner::Node(id) => directories::write(self.tree, self.plan, id, emit),
-            BlockOwner::LostFound => directories::write_lost_found(self.plan, emit),
             BlockOwner::Value => Ok(()),
         }
     }

@@ -13,7 +13,7 @@ use sync::atomic::{AtomicU32, Ordering};
 use super::job::Job;
 use crate::error::BuildError;
 use crate::plan::inodes::generation;
-use crate::plan::place::{BlockOwner, FAST_SYMLINK, FilePlace, LOST_FOUND_NAME, NONE};
+use crate::plan::place::{BlockOwner, FAST_SYMLINK, FilePlace, NONE};
 use crate::plan::shape::LINKS_MAX;
 use crate::plan::xattrs::{Attribute, Home, split};
 use crate::plan::{ImagePlan, directories};
@@ -26,8 +26,6 @@ enum InodeOwner {
     Layout,
     /// A node of the tree.
     Node(NodeId),
-    /// A lost+found that no source has.
-    LostFound,
     /// The value of an attribute: its index in the placement.
     Value(u32),
 }
@@ -86,10 +84,6 @@ impl Tables<'_> {
         for (at, value) in placement.values.iter().enumerate() {
             owners[index(value.ino)] = InodeOwner::Value(at as u32);
         }
-        let lost_found = index(self.plan.shape.lost_found_ino);
-        if self.plan.shape.lost_found && owners[lost_found] == InodeOwner::Layout {
-            owners[lost_found] = InodeOwner::LostFound;
-        }
         (starts, owners)
     }
 
@@ -115,7 +109,6 @@ impl Tables<'_> {
             match *owner {
                 InodeOwner::Layout => self.special(ino, slot),
                 InodeOwner::Node(id) => self.node(id, ino, slot, device)?,
-                InodeOwner::LostFound => self.lost_found(ino, slot, device)?,
                 InodeOwner::Value(at) => self.value(at as usize, ino, slot, device)?,
             }
         }
@@ -180,7 +173,7 @@ impl Tables<'_> {
                 links = self.directory_links(id);
                 let blocks = self.plan.directory_blocks[id.index()];
                 inode.set_size(u64::from(blocks) << shape.block_size.bits());
-                if directories::is_indexed(shape, blocks) {
+                if directories::is_indexed(self.tree, shape, id, blocks) {
                     inode.set_flags(inode.flags().with(Flags::INDEX));
                 }
             }
@@ -264,7 +257,7 @@ impl Tables<'_> {
 
     /// Two and one for each subdirectory; 1 stands for more than fit, which the plan allows with dir_nlink only.
     fn directory_links(&self, id: NodeId) -> u32 {
-        match directories::links(self.tree, &self.plan.shape, id) as u32 {
+        match directories::links(self.tree, id) as u32 {
             links if links <= LINKS_MAX => links,
             _ => 1,
         }
@@ -295,17 +288,28 @@ impl Tables<'_> {
         if self.tree.xattrs(id).len() == 0 {
             return Ok(());
         }
-        if write_attributes(&self.split(id)?, slot) {
+        let all = self.split(id)?;
+        let entries: Vec<_> = all
+            .iter()
+            .filter(|attribute| attribute.home == Home::Inode)
+            .map(|attribute| ondisk::xattr::XattrEntry {
+                index: attribute.index,
+                name: attribute.name,
+                value: ondisk::xattr::Value::Here(&attribute.value),
+                hash: 0,
+            })
+            .collect();
+        let area = inode::attribute_area_mut(slot);
+        let fits = entries.is_empty()
+            || area.is_some_and(|area| ondisk::xattr::encode_inode_area(area, &entries));
+        if fits {
             Ok(())
         } else {
-            Err(self.node_error(id, MISPLANNED))
+            Err(self.node_error(id, "its attributes do not fit where they were planned"))
         }
     }
 
-    pub(crate) fn split(
-        &self,
-        id: NodeId,
-    ) -> Result<Vec<crate::plan::xattrs::Attribute<'_>>, BuildError> {
+    pub(crate) fn split(&self, id: NodeId) -> Result<Vec<Attribute<'_>>, BuildError> {
         split(self.tree.xattrs(id), &self.plan.shape)
             .map_err(|problem| self.node_error(id, &problem))
     }
@@ -315,40 +319,6 @@ impl Tables<'_> {
             path: self.tree.path(id).escape_ascii().to_string(),
             problem: problem.into(),
         }
-    }
-
-    fn lost_found(
-        &self,
-        ino: Ino,
-        slot: &mut [u8],
-        device: &dyn BlockDevice,
-    ) -> Result<(), BuildError> {
-        let shape = &self.plan.shape;
-        let mut inode = self.begin(
-            ino,
-            0o040_700,
-            &Attributes::new(0o700, 0, 0, self.times.time),
-        );
-        inode.set_links_count(2);
-        inode.set_size(u64::from(shape.lost_found_blocks()) << shape.block_size.bits());
-        let file = self
-            .plan
-            .placement
-            .files
-            .iter()
-            .find(|file| file.owner == BlockOwner::LostFound);
-        self.map(&mut inode, ino, file, true, 0, device)?;
-        inode.write_to(slot);
-        let wrong = |problem: &str| BuildError::Node {
-            path: LOST_FOUND_NAME.escape_ascii().to_string(),
-            problem: problem.into(),
-        };
-        let label = split(self.tree.lost_found_xattrs(), shape).map_err(|text| wrong(&text))?;
-        if !write_attributes(&label, slot) {
-            return Err(wrong(MISPLANNED));
-        }
-        self.seal(ino, slot);
-        Ok(())
     }
 
     /// An inode that holds a value: its data is written here too, as it is in memory.
@@ -389,23 +359,4 @@ impl Tables<'_> {
         self.seal(ino, slot);
         Ok(())
     }
-}
-
-/// What is wrong when the writer finds another place than the planner.
-const MISPLANNED: &str = "its attributes do not fit where they were planned";
-
-/// Writes the attributes that live in the inode; whether they fit, as [`split`] counted on.
-fn write_attributes(all: &[Attribute<'_>], slot: &mut [u8]) -> bool {
-    let entries: Vec<_> = all
-        .iter()
-        .filter(|attribute| attribute.home == Home::Inode)
-        .map(|attribute| ondisk::xattr::XattrEntry {
-            index: attribute.index,
-            name: attribute.name,
-            value: ondisk::xattr::Value::Here(&attribute.value),
-            hash: 0,
-        })
-        .collect();
-    let area = inode::attribute_area_mut(slot);
-    entries.is_empty() || area.is_some_and(|area| ondisk::xattr::encode_inode_area(area, &entries))
 }

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod failures;
+mod lost_found;
 mod profiles;
 mod reproducible;
 mod scale;
