@@ -123,7 +123,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the image was changed.
+    /// Whether the image was changed. The error flag that a repair of scope `Preen` sets when it refuses does not count.
     #[must_use]
     pub fn has_written(&self) -> bool {
         self.is_replayed || self.repaired.writes.is_some()
@@ -182,6 +182,13 @@ pub fn repair(
         let problem = Problem::new(Code::JournalNotReplayed);
         repaired.before.put_first(vec![problem]);
     }
+    if extent == RepairScope::Preen
+        && options.superblock.is_none()
+        && repaired.writes.is_none()
+        && !repaired.after.is_clean()
+    {
+        mark_refused(&**device)?;
+    }
     let mut is_journaled = false;
     if let Some(writes) = &repaired.writes {
         let writer = Writer {
@@ -200,6 +207,20 @@ pub fn repair(
         is_replayed: replay.is_done,
         is_journaled,
     })
+}
+
+/// Sets the error flag in a sound first superblock, so that the next `-p` does not take the file system for clean, as
+/// e2fsck -p does when it refuses. CRASH: one write of a superblock.
+fn mark_refused(device: &dyn BlockDevice) -> Result<(), RepairError> {
+    let mut sb = first(device)?;
+    let is_sound = sb.verify().is_ok() && Geometry::new(&sb, device.size()).is_ok();
+    if !is_sound || sb.state() & superblock::state::ERROR != 0 {
+        return Ok(());
+    }
+    set_error(&mut sb);
+    sb.seal();
+    device.write_at(Superblock::OFFSET, sb.bytes())?;
+    Ok(device.flush()?)
 }
 
 /// A repair that changes nothing.
