@@ -26,7 +26,8 @@ use sync::Arc;
 
 use crate::check::{Code, Options, Problem, Report};
 use crate::repair::replay::{Log, Replay};
-use crate::substitute::{self, first};
+use crate::substitute::{self, Substitute, first};
+use crate::undo::Draft;
 
 /// Why a repair failed.
 #[derive(Debug)]
@@ -123,7 +124,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the image was changed. The error flag that a repair of scope `Preen` sets when it refuses does not count.
+    /// Whether the image was changed. The error flag that a repair of scope `Preen` sets when it refuses does not
+    /// count.
     #[must_use]
     pub fn has_written(&self) -> bool {
         self.is_replayed || self.repaired.writes.is_some()
@@ -154,13 +156,36 @@ pub fn repair(
             options,
         )?));
     }
+    if extent == RepairScope::Preen && substitute.as_ref().is_some_and(|it| !it.is_torn) {
+        // Whether it refuses is known after the replay, before which the copy is written over the first superblock.
+        let draft: Arc<dyn BlockDevice> = Arc::new(Draft::new(Arc::clone(device)));
+        let log = journal_device.clone();
+        let log = log.map(|it| Arc::new(Draft::new(it)) as Arc<dyn BlockDevice>);
+        let outcome = carry_out(&draft, log, extent, options, now, substitute.as_ref())?;
+        if !outcome.repaired.after.is_clean() {
+            return Ok(untouched(outcome.repaired.after));
+        }
+    }
+    let substitute = substitute.as_ref();
+    carry_out(device, journal_device, extent, options, now, substitute)
+}
+
+/// Replays the log, lets the checker decide, and writes what it decided.
+fn carry_out(
+    device: &Arc<dyn BlockDevice>,
+    journal_device: Option<Arc<dyn BlockDevice>>,
+    extent: RepairScope,
+    options: &Options<'_>,
+    now: u64,
+    substitute: Option<&Substitute>,
+) -> Result<Outcome, RepairError> {
     let log = Log {
         device,
         journal_device: &journal_device,
         scope: extent,
         now,
     };
-    let replay = match &substitute {
+    let replay = match substitute {
         Some(substitute) => log.replay_under(substitute)?,
         None if options.superblock.is_some() => Replay::default(),
         None => log.replay()?,
@@ -176,7 +201,7 @@ pub fn repair(
     };
     let mut repaired = check::repair::repair(&**device, &choices)?;
     if let Some(substitute) = substitute {
-        repaired.before.put_first(substitute.problems);
+        repaired.before.put_first(substitute.problems.clone());
     }
     if replay.is_forgotten {
         let problem = Problem::new(Code::JournalNotReplayed);

@@ -136,6 +136,22 @@ fn a_careful_repair_leaves_a_lost_superblock_alone_unless_a_copy_is_named() {
 }
 
 #[test]
+fn a_careful_repair_that_refuses_keeps_the_first_superblock_although_a_copy_is_named() {
+    let kind = &KINDS[0];
+    let mut bytes = dirty(kind);
+    // Damage that needs a decision and that the log does not mend: lost+found's entry of itself names another inode.
+    let dot = [11, 0, 0, 0, 12, 0, 1, 2, b'.'];
+    let mut blocks = bytes.chunks_mut(kind.block_size.bytes());
+    let block = blocks.find(|block| block.starts_with(&dot)).unwrap();
+    block[0] = 13;
+    let device = on(&bytes);
+    let outcome = mend(&device, RepairScope::Preen, Some(copy_at(kind)));
+    assert!(!outcome.repaired.after.is_clean(), "{outcome:?}");
+    assert!(!outcome.has_written());
+    assert!(bytes_of(&*device) == bytes, "written to");
+}
+
+#[test]
 fn an_undo_file_takes_back_the_superblock_and_the_replay() {
     let kind = &KINDS[0];
     let whole = dirty(kind);
