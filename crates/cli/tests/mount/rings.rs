@@ -340,3 +340,26 @@ fn a_server_that_may_lock_no_memory_uses_dev_fuse_and_says_so() {
     fs::write(served.path().join("f"), "x").unwrap();
     served.unmount();
 }
+
+#[test]
+fn a_mount_over_io_uring_shows_that_among_its_options() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", 64 << 20, &[]);
+    let Some(served) = start(&image, "io_uring=on,default_permissions,nofuseblk") else {
+        return;
+    };
+    let shown = |name: &str| {
+        let mut tune = lanefs();
+        let output = tune.arg("tune").arg(served.path()).arg(name).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    assert_eq!(shown("transport").trim(), "io_uring");
+    // One for each possible CPU.
+    assert!(shown("threads").trim().parse::<usize>().unwrap() >= cpus());
+    assert!(shown("idle_commit").contains("last change"));
+    assert!(shown("options").contains("default_permissions"));
+    served.unmount();
+}
