@@ -115,7 +115,7 @@ impl CheckArgs {
 
     fn run_repair(&self, context: &Context, places: Places, now: u64) -> Result<Outcome, Failure> {
         let Places { device, journal } = places;
-        // A signal ends the rounds, before anything is written. The writing is not interrupted.
+        // A signal ends the rounds: at most the replay is written by then. The writing is not interrupted.
         let cancelled = interrupt::flag()?;
         let progress = Shown::new(context, self.progress, &self.image)?;
         let superblock = match self.backup {
