@@ -2,9 +2,9 @@
 //! same tar as a file both give an image that e2fsck calls clean, with the same contents, or both refuse for the same
 //! reason.
 //!
-//! A run is a seed. `LANEFS_PIPE_RUNS=2000` makes 2,000 of them, with trees of up to 400,000 names;
-//! `LANEFS_PIPE_SEED=N` begins at another seed, which a failure names. Images are written to TMPDIR where it is set,
-//! else to memory; data and inode tables of one image stay below 2 GB.
+//! A run is a seed. `cargo xtask suites long` makes more of them than CI. `LANEFS_PIPE_RUNS=2000` makes 2,000, with
+//! trees of up to 400,000 names; `LANEFS_PIPE_SEED=N` begins at another seed, which a failure names. Images are written
+//! to TMPDIR where it is set, else to memory; data and inode tables of one image stay below 2 GB.
 
 mod archive;
 mod draw;
@@ -22,8 +22,9 @@ use self::archive::make_tar;
 use self::draw::{Draw, Numbers};
 use crate::fixture::{error, lanefs};
 
-/// How many runs are made unless the environment says otherwise.
+/// Runs in CI and in the long suite, unless the environment says otherwise.
 const RUNS: u64 = 64;
+const RUNS_LONG: u64 = 500;
 /// Names of the largest tree, in a long run and in a short one.
 const NAMES_LONG: f64 = 400_000.0;
 const NAMES_SHORT: f64 = 1_500.0;
@@ -291,25 +292,36 @@ fn run(seed: u64, most_names: f64) {
     }
 }
 
-#[test]
-fn a_pipe_gives_what_the_same_file_gives() {
+/// This number of runs, or as many as the environment says.
+fn run_seeds(runs: u64) {
     for program in ["e2fsck", "cat"] {
         if !testkit::have(program) {
             return testkit::skip("e2fsck and cat are needed");
         }
     }
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let runs = number("LANEFS_PIPE_RUNS");
+    let chosen = number("LANEFS_PIPE_RUNS");
     let first = number("LANEFS_PIPE_SEED").unwrap_or(0);
-    let most = if runs.is_some() {
+    let most = if chosen.is_some() {
         NAMES_LONG
     } else {
         NAMES_SHORT
     };
-    let failed: Vec<u64> = (first..first + runs.unwrap_or(RUNS))
+    let failed: Vec<u64> = (first..first + chosen.unwrap_or(runs))
         .filter(|seed| std::panic::catch_unwind(|| run(*seed, most)).is_err())
         .collect();
     assert!(failed.is_empty(), "seeds {failed:?}");
+}
+
+#[test]
+fn a_pipe_gives_what_the_same_file_gives() {
+    run_seeds(RUNS);
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask suites long"]
+fn many_pipes_give_what_the_same_files_give() {
+    run_seeds(RUNS_LONG);
 }
 
 /// Whether an image is had, its size, and options.
@@ -417,15 +429,19 @@ fn options_at_their_limits_are_had_or_refused_alike() {
     if !testkit::have("e2fsck") {
         return testkit::skip("e2fsck is needed");
     }
+    let folder = folder().unwrap();
+    let tar = folder.path().join("tree.tar");
+    let mut case = Case {
+        tree_bytes: make_tar(&tar, &mut Numbers::new(7), 300, false, false),
+        options: Vec::new(),
+        folder,
+    };
     for (is_had, size, letters) in LIMITS {
-        let mut random = Numbers::new(7);
-        let folder = folder().unwrap();
-        let tar = folder.path().join("tree.tar");
-        let case = Case {
-            tree_bytes: make_tar(&tar, &mut random, 300, false, false),
-            options: letters.split(' ').map(str::to_owned).collect(),
-            folder,
-        };
+        case.options = letters.split(' ').map(str::to_owned).collect();
+        for name in ["file", "pipe"] {
+            // The last image, unless it was refused.
+            let _ = fs::remove_file(case.image(name));
+        }
         let verdict = case.check_auto(size, false);
         assert_eq!(
             verdict.starts_with("alike"),

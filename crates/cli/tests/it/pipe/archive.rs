@@ -78,7 +78,9 @@ pub fn make_tar(
         0 if is_long => (LARGE_TREE_BYTES, 200e6),
         _ => (TREE_BYTES, 300e3),
     };
-    let pattern: Vec<u8> = (0..most).map(|at| (at ^ at >> 8) as u8).collect();
+    // Both sizes are multiples of it.
+    let period: Vec<u8> = (0..1 << 16).map(|at| (at ^ at >> 8) as u8).collect();
+    let pattern = period.repeat(most as usize / period.len());
     let mut budget = most;
     let largest = random.log_uniform(largest_max) as f64;
     let value_max = match (has_ea_inode, random.below(8)) {
