@@ -43,6 +43,8 @@ use crate::report::{Problem, Report};
 use crate::run::{self, Examined, Facts, Options};
 use crate::runs;
 
+pub use special::backed_up_journal;
+
 /// How much a repair may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RepairScope {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ondisk::jbd2::{BlockHeader, JournalSuperblock};
 use ondisk::mmp::Mmp;
-use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode, Tid, extent, orphan_file};
+use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode, Superblock, Tid, extent, orphan_file};
 
 use crate::map::MapRun;
 use crate::problem::Code;
@@ -25,13 +25,13 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, codes: &BTreeSet<Code>, share
     ]) {
         orphans(edit, facts);
     }
-    if has(&[Code::JournalInode]) {
+    let is_inode_wrong = has(&[Code::JournalInode]);
+    if is_inode_wrong {
         journal_inode(edit, facts, shared);
-    } else if has(&[
-        Code::JournalSuperblock,
-        Code::JournalFirst,
-        Code::JournalReplayFailed,
-    ]) {
+    }
+    // What the log holds was given up, so no later replay may write it over what is repaired now.
+    let is_given_up = has(&[Code::JournalReplayFailed]);
+    if is_given_up || !is_inode_wrong && has(&[Code::JournalSuperblock, Code::JournalFirst]) {
         reset_journal(edit, facts);
     }
     if has(&[Code::JournalRecoverWithout]) {
@@ -207,11 +207,11 @@ impl<'a> JournalBlocks<'a> {
 
 /// `inode`, changed to the journal's inode that the superblock backs up: its map and its size. `None` if the superblock
 /// has no such backup.
-pub fn backed_up_journal(edit: &Edit<'_, '_>, mut inode: Inode) -> Option<Inode> {
-    if edit.sb.journal_backup_type() != 1 {
+pub fn backed_up_journal(sb: &Superblock, mut inode: Inode) -> Option<Inode> {
+    if sb.journal_backup_type() != 1 {
         return None;
     }
-    let words = edit.sb.journal_backup();
+    let words = sb.journal_backup();
     for (index, word) in words.iter().take(15).enumerate() {
         inode.set_block_word(index, *word);
     }
@@ -227,7 +227,7 @@ pub fn backed_up_journal(edit: &Edit<'_, '_>, mut inode: Inode) -> Option<Inode>
 fn restore_journal(edit: &mut Edit<'_, '_>, own: &JournalBlocks<'_>) -> Option<()> {
     let mut slot = edit.slot(Ino::JOURNAL)?;
     let now = Inode::parse(&slot).unwrap_or_else(|_| Inode::zeroed());
-    let mut inode = backed_up_journal(edit, now)?;
+    let mut inode = backed_up_journal(&edit.sb, now)?;
     let size = inode.size(true);
     let map = map::read(edit, Ino::JOURNAL, &inode)?;
     if map.end() > limits::OWN_FILE_BLOCKS {

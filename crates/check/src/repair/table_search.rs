@@ -73,7 +73,7 @@ impl Others {
     fn of_first(edit: &Edit<'_, '_>, places: &[FsBlock]) -> Others {
         let mmp = metadata::mmp_block(&edit.sb, &edit.geometry);
         let behind = edit.descs().filter(|(group, _)| *group != Group(0));
-        let backup = special::backed_up_journal(edit, Inode::zeroed());
+        let backup = special::backed_up_journal(&edit.sb, Inode::zeroed());
         let log = backup.and_then(|inode| log_runs(edit, &inode));
         let of_tables = || {
             let tables = places.iter().take(LOGS).copied();
@@ -175,7 +175,7 @@ fn places_of_table(edit: &Edit<'_, '_>, group: Group, copy: Option<&GroupDesc>) 
     if group == Group(0) && !is_root_named {
         let start = geometry.group_start(group).reserved.end;
         let end = geometry.group_first_block(group).0 + u64::from(geometry.group_blocks(group));
-        let backup = special::backed_up_journal(edit, Inode::zeroed());
+        let backup = special::backed_up_journal(&edit.sb, Inode::zeroed());
         let is_one = |block: &FsBlock| {
             looks_like_root(edit, *block)
                 || backup.as_ref().is_some_and(|it| has_map(edit, *block, it))

@@ -2,13 +2,15 @@
 //!
 //! CRASH: until the transaction that takes their place is committed the fast commits count, and are replayed again;
 //! from then on it is replayed. Without a journal that can take the transaction, the blocks are written in stages while
-//! the fast commits still count.
+//! the fast commits still count. A wrong inode of the journal is written by the same transaction: until then its copy
+//! in the superblock leads to the log.
 
 use std::collections::BTreeMap;
 
-use device::BlockDevice;
+use check::repair::RepairScope;
+use device::{BlockDevice, Scratch};
 use jbd2::recovery;
-use ondisk::{Feature, FsBlock, Geometry, Superblock};
+use ondisk::{Feature, FsBlock, Geometry, GroupDesc, Ino, Inode, Superblock, inode};
 use sync::Arc;
 
 use super::{RepairError, Writer};
@@ -17,11 +19,81 @@ use crate::substitute::first;
 /// The device with its log and fast commits applied, in memory and for reading only; or else why they can't be applied.
 pub(super) type View = Result<Arc<dyn BlockDevice>, String>;
 
-/// Applies the log and its fast commits in memory.
+/// Applies the log and its fast commits in memory. A repair of everything puts the superblock's copy of the journal's
+/// inode in that inode's place, if it is another one: then the view has a journal that can take their place.
 ///
 /// # Errors
 /// When the device fails, or lanefs does not support fast commits on such a file system: they may be sound.
 pub(super) fn view(
+    device: &Arc<dyn BlockDevice>,
+    journal_device: Option<Arc<dyn BlockDevice>>,
+    scope: RepairScope,
+) -> Result<View, RepairError> {
+    let restored = if scope == RepairScope::All {
+        with_journal_inode(device)?
+    } else {
+        None
+    };
+    if let Some(restored) = restored {
+        let view = view_as_it_is(&restored, journal_device.clone())?;
+        if view.is_ok() {
+            return Ok(view);
+        }
+    }
+    view_as_it_is(device, journal_device)
+}
+
+/// The device with the superblock's copy of the journal's inode laid over that inode, in memory. `None` if the
+/// superblock has none, the inode has the same map, or its place can't be found.
+fn with_journal_inode(
+    device: &Arc<dyn BlockDevice>,
+) -> Result<Option<Arc<dyn BlockDevice>>, RepairError> {
+    let sb = first(&**device)?;
+    let Ok(geometry) = Geometry::new(&sb, device.size()) else {
+        return Ok(None);
+    };
+    let Some((group, index)) = geometry.group_of_ino(Ino::JOURNAL) else {
+        return Ok(None);
+    };
+    let size = geometry.block_size();
+    let (desc_block, desc_at) = geometry.desc_place(group);
+    let mut raw = vec![0; geometry.desc_size()];
+    device.read_at(desc_block.offset(size) + desc_at as u64, &mut raw)?;
+    let table = GroupDesc::load(&raw).inode_table();
+    if !geometry.contains(table, geometry.inode_table_blocks().into()) {
+        return Ok(None);
+    }
+    let (block, at) = geometry.inode_place(table, index);
+    let offset = block.offset(size) + at as u64;
+    let mut slot = vec![0; geometry.inode_size()];
+    device.read_at(offset, &mut slot)?;
+    let now = Inode::parse(&slot).unwrap_or_else(|_| Inode::zeroed());
+    let Some(inode) = check::repair::backed_up_journal(&sb, now) else {
+        return Ok(None);
+    };
+    let is_sound = !geometry.has_metadata_csum()
+        || inode::verify_checksum(&slot, geometry.csum_seed(), Ino::JOURNAL).is_ok();
+    if is_sound && is_same_file(&now, &inode) {
+        return Ok(None);
+    }
+    slot.fill(0);
+    inode.write_to(&mut slot);
+    if geometry.has_metadata_csum() {
+        inode::set_checksum(&mut slot, geometry.csum_seed(), Ino::JOURNAL);
+    }
+    let scratch = Scratch::new(Arc::clone(device), size.bytes());
+    scratch.write_at(offset, &slot)?;
+    Ok(Some(Arc::new(scratch)))
+}
+
+fn is_same_file(now: &Inode, copy: &Inode) -> bool {
+    now.file_type() == copy.file_type()
+        && now.links_count() > 0
+        && now.block_area() == copy.block_area()
+        && now.size_both_words() == copy.size_both_words()
+}
+
+fn view_as_it_is(
     device: &Arc<dyn BlockDevice>,
     journal_device: Option<Arc<dyn BlockDevice>>,
 ) -> Result<View, RepairError> {

@@ -64,7 +64,7 @@ impl Log<'_> {
         };
         // Nothing is written for a log that lanefs does not support.
         let asking = substitute::laid_over(self.device, &sb)?;
-        let _ = fast_commits::view(&asking, self.journal_device.clone())?;
+        let _ = fast_commits::view(&asking, self.journal_device.clone(), self.scope)?;
         substitute::put(&**self.device, &sb)?;
         Ok(Replay {
             is_forgotten,
@@ -118,7 +118,7 @@ impl Log<'_> {
             }),
             Err(recovery::Error::FastCommitsPending { .. }) => {
                 // Nothing is written for fast commits that lanefs does not support.
-                let _ = fast_commits::view(device, journal_device())?;
+                let _ = fast_commits::view(device, journal_device(), self.scope)?;
                 recovery::empty_sound_log(device, sb, geometry, journal_device())
                     .map_err(cannot_empty)?;
                 self.bring_fast_commits_home()
@@ -167,7 +167,7 @@ impl Log<'_> {
 
     /// Writes fast commits home that follow a log that is empty, but in use.
     fn bring_fast_commits_home(&self) -> Result<Replay, RepairError> {
-        let view = fast_commits::view(self.device, self.journal_device.clone())?;
+        let view = fast_commits::view(self.device, self.journal_device.clone(), self.scope)?;
         if let Ok(view) = &view {
             let journal_device = self.journal_device.clone();
             fast_commits::bring_home(self.device, journal_device, &**view, self.now)?;

@@ -2,7 +2,7 @@
 
 use lanefs::mkfs;
 use ondisk::jbd2::{CommitBlock, DescriptorWriter, JournalSuperblock};
-use ondisk::{BlockSize, Feature, FsBlock, Tid};
+use ondisk::{BlockSize, Feature, FsBlock, Geometry, GroupDesc, Ino, Inode, Tid, inode};
 
 use crate::images::{
     FILES, KINDS, Kind, NOW, by_e2fsck, cuts_of_repair, dirty, dirty_as, first, journal_at, judge,
@@ -100,4 +100,39 @@ fn behind_a_damaged_copy_they_are_kept() {
     };
     assert!(kept(&theirs) <= FILES);
     println!("e2fsck keeps {} of {FILES} files", kept(&theirs));
+}
+
+/// Zeros the link count of the journal's inode, so that only its copy in the superblock leads to the log.
+fn without_journal_inode(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let geometry = Geometry::of(&first(&bytes)).unwrap();
+    let (group, index) = geometry.group_of_ino(Ino::JOURNAL).unwrap();
+    let (block, at) = geometry.desc_place(group);
+    let desc = block.offset(BlockSize::K1) as usize + at;
+    let table = GroupDesc::load(&bytes[desc..desc + geometry.desc_size()]).inode_table();
+    let (block, at) = geometry.inode_place(table, index);
+    let at = block.offset(BlockSize::K1) as usize + at;
+    let slot = &mut bytes[at..at + geometry.inode_size()];
+    let mut inode = Inode::parse(slot).unwrap();
+    inode.set_links_count(0);
+    inode.write_to(slot);
+    inode::set_checksum(slot, geometry.csum_seed(), Ino::JOURNAL);
+    bytes
+}
+
+#[test]
+fn with_a_wrong_inode_of_the_journal_they_are_kept() {
+    let bytes = without_journal_inode(&dirty(FAST));
+    let after = cuts_of_repair("journal's inode", &bytes, None, &|cut, what| {
+        assert_eq!(kept(cut), FILES, "{what}");
+        let journal = &cut[journal_at(BlockSize::K1, cut)..];
+        let sb = JournalSuperblock::read(journal).unwrap();
+        assert_eq!(sb.start(), 0, "{what}: no later replay undoes the repair");
+        let has_flag = first(cut).features().has(Feature::NEEDS_RECOVERY);
+        assert!(!has_flag, "{what}");
+    });
+    judge(&after, "journal's inode");
+    if let Some(theirs) = by_e2fsck(&bytes) {
+        println!("e2fsck keeps {} of {FILES} files", kept(&theirs));
+    }
 }
