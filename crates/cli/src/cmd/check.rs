@@ -38,7 +38,7 @@ const SHOWN: usize = 200;
 
 /// Check a file system, report what is wrong with it, and repair it
 #[derive(Args)]
-#[command(version, disable_version_flag = false, display_name = "lanefs check")]
+#[command(version, disable_version_flag = false)]
 pub struct CheckArgs {
     /// The image, a file or block device
     image: PathBuf,

@@ -240,7 +240,7 @@ fn under_the_names_that_fsck_runs_it_is_a_check_with_the_exit_status_of_fsck() {
         assert_eq!(status(&["--no-such-option"]), Some(16), "{name}");
         let version = Command::new(&link).arg("-V").output().unwrap();
         assert_eq!(version.status.code(), Some(0), "{name}");
-        let expected = concat!("lanefs check ", env!("CARGO_PKG_VERSION"), "\n");
+        let expected = concat!("lanefs-check ", env!("CARGO_PKG_VERSION"), "\n");
         assert_eq!(printed(&version), expected, "{name}");
     }
 }
