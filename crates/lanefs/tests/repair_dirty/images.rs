@@ -143,7 +143,7 @@ pub fn judge(bytes: &[u8], what: &str) {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    std::fs::write(&image, bytes).unwrap();
+    testkit::write_image(&image, bytes);
     let output = testkit::e2fsck_within(60, &["-fn"], &image, None).unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{what}: {text}");
@@ -157,9 +157,9 @@ pub fn by_e2fsck(bytes: &[u8]) -> Option<Vec<u8>> {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    std::fs::write(&image, bytes).unwrap();
+    testkit::write_image(&image, bytes);
     testkit::e2fsck_within(60, &["-fy"], &image, None).unwrap();
-    Some(std::fs::read(&image).unwrap())
+    Some(testkit::read_image(&image))
 }
 
 pub fn on(bytes: &[u8]) -> Arc<dyn BlockDevice> {
@@ -177,7 +177,7 @@ pub fn cuts_of_repair(
 ) -> Vec<u8> {
     let points = match std::env::var_os("LANEFS_REPAIR_CUTS") {
         Some(_) => usize::MAX,
-        None => 12,
+        None => 6,
     };
     let recorder = Arc::new(Recorder::new(bytes));
     let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
@@ -186,7 +186,7 @@ pub fn cuts_of_repair(
     let all: Vec<usize> = cuts.points().collect();
     let step = all.len().div_ceil(points).max(1);
     // The first writes are the superblock's.
-    let chosen = all.iter().take(8).chain(all.iter().step_by(step));
+    let chosen = all.iter().take(6).chain(all.iter().step_by(step));
     for event in chosen.copied() {
         let state = cuts.state(Cut { event, seed: 1 }).bytes();
         let what = format!("{what}, cut at {event}");
