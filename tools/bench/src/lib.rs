@@ -9,11 +9,13 @@
 //! [`HostDirectory`] makes system calls relative to an open directory, which is a kernel's file system, or a FUSE
 //! server with two changes of context a call. Every column says which.
 
+mod check_speed;
 mod directory;
 mod in_process;
 mod leavings;
 mod machine;
 mod measure;
+mod programs;
 mod regions;
 mod slow_flush;
 mod speed;
@@ -24,6 +26,7 @@ mod table;
 mod target;
 mod workload;
 
+pub use check_speed::{CheckPlan, check_speed, e2fsck_version};
 pub use directory::HostDirectory;
 pub use in_process::{InProcess, OpenFile};
 pub use leavings::{clear as clear_leavings, scratch};

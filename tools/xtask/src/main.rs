@@ -1,8 +1,10 @@
 //! The project's own commands: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask demo`, `cargo xtask bench-build`,
 //! `cargo xtask bench-engine`, `cargo xtask bench-scaling`, `cargo xtask bench-fsync`, `cargo xtask bench-mount`,
-//! `cargo xtask measured`, `cargo xtask suites`, `cargo xtask instructions`, `cargo xtask dist`.
+//! `cargo xtask bench-check`, `cargo xtask measured`, `cargo xtask suites`, `cargo xtask instructions`,
+//! `cargo xtask dist`.
 
 mod bench_build;
+mod bench_check;
 mod bench_engine;
 mod bench_fsync;
 mod bench_mount;
@@ -56,7 +58,9 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
                           tables and charts to results/scaling/fsync.md; flushes of 0, 20 and 1000: 10 minutes
        cargo xtask bench-mount [OPTION of lanefs-bench ...]
                           mounts over both transports beside a FUSE server without a file system, fuse2fs and the
-                          kernel's ext4 (as root): tables and charts to results/mount-tables.md";
+                          kernel's ext4 (as root): tables and charts to results/mount-tables.md
+       cargo xtask bench-check [OPTION of lanefs-bench ...]
+                          `lanefs check` beside e2fsck -fn: table to results/check-speed.md, chart beside it";
 
 fn main() -> ExitCode {
     if let Some(code) = sharing::as_compiler() {
@@ -78,6 +82,7 @@ fn main() -> ExitCode {
         ["bench-scaling", options @ ..] => bench_scaling::run(&root(), options),
         ["measured"] => measured::update(&root()),
         ["bench-fsync", options @ ..] => bench_fsync::run(&root(), options),
+        ["bench-check", options @ ..] => bench_check::run(&root(), options),
         ["bench-mount", options @ ..] => bench_mount::run(&root(), options),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

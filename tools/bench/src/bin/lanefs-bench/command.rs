@@ -39,6 +39,7 @@ use crate::{chart, figures, raw, report};
 ///   all             those above, up to fxmark, into a report
 ///
 /// `lanefs-bench null-server DIR` mounts a FUSE server that stores nothing, to be measured beside others.
+/// `lanefs-bench check` measures `lanefs check` beside e2fsck.
 #[derive(clap::Parser)]
 #[command(
     name = "lanefs-bench",

@@ -185,19 +185,7 @@ pub fn text(output: &mut dyn Write, table: &Table) -> io::Result<()> {
     writeln!(output, "{} ({})", table.title, unit(table))?;
     writeln!(output, "{}", table.about)?;
     for lines in parts(table) {
-        let widths: Vec<usize> = (0..lines[0].len())
-            .map(|cell| {
-                let lens = lines.iter().map(|line| line[cell].chars().count());
-                lens.max().unwrap_or_default()
-            })
-            .collect();
-        for line in &lines {
-            let mut text = format!("{:<1$}", line[0], widths[0]);
-            for (cell, width) in line.iter().zip(&widths).skip(1) {
-                text.push_str(&format!("  {cell:>width$}"));
-            }
-            writeln!(output, "{}", text.trim_end())?;
-        }
+        text_lines(output, &lines)?;
     }
     for note in table.notes.iter().chain(&ways(table)) {
         writeln!(output, "- {note}")?;
@@ -213,16 +201,40 @@ pub fn markdown(output: &mut dyn Write, table: &Table, chart: Option<&str>) -> i
     }
     writeln!(output, "{}\n", table.about)?;
     for lines in parts(table) {
-        for (number, line) in lines.iter().enumerate() {
-            writeln!(output, "| {} |", line.join(" | "))?;
-            if number == 0 {
-                writeln!(output, "|---{}|", "|--:".repeat(line.len() - 1))?;
-            }
-        }
+        markdown_lines(output, &lines)?;
         writeln!(output)?;
     }
     for note in table.notes.iter().chain(&ways(table)) {
         writeln!(output, "- {note}")?;
     }
     writeln!(output)
+}
+
+/// Writes lines with columns that stand in line.
+pub fn text_lines(output: &mut dyn Write, lines: &Lines) -> io::Result<()> {
+    let widths: Vec<usize> = (0..lines[0].len())
+        .map(|cell| {
+            let lens = lines.iter().map(|line| line[cell].chars().count());
+            lens.max().unwrap_or_default()
+        })
+        .collect();
+    for line in lines {
+        let mut text = format!("{:<1$}", line[0], widths[0]);
+        for (cell, width) in line.iter().zip(&widths).skip(1) {
+            text.push_str(&format!("  {cell:>width$}"));
+        }
+        writeln!(output, "{}", text.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Writes lines as a table of Markdown.
+pub fn markdown_lines(output: &mut dyn Write, lines: &Lines) -> io::Result<()> {
+    for (number, line) in lines.iter().enumerate() {
+        writeln!(output, "| {} |", line.join(" | "))?;
+        if number == 0 {
+            writeln!(output, "|---{}|", "|--:".repeat(line.len() - 1))?;
+        }
+    }
+    Ok(())
 }

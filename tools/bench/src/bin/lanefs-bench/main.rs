@@ -4,6 +4,7 @@
 //! and 141 when the reader of the output has gone. An interrupted run ends by the signal itself.
 
 mod chart;
+mod check;
 mod command;
 mod failure;
 mod figures;
@@ -14,18 +15,29 @@ mod report;
 mod size;
 mod verbosity;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 fn main() -> ExitCode {
     survive_file_size_limit();
-    let mut words = std::env::args_os().skip(1);
-    // No bench, and other options: a command of its own.
-    let ended = if words.next().is_some_and(|word| word == null_server::NAME) {
-        null_server::Args::parse_from(std::env::args_os().skip(1)).run()
-    } else {
-        command::Args::parse().run()
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    // `lanefs bench` puts these before the name.
+    let before = ["-q", "--quiet", "-v", "--verbose"];
+    let is_name = |word: &OsString| !before.iter().any(|option| word == option);
+    let name = words.iter().skip(1).position(is_name).map(|at| at + 1);
+    // No benches, and other options: commands of their own.
+    let ended = match name.map(|at| (at, words[at].to_str())) {
+        Some((at, Some(null_server::NAME))) => {
+            words.remove(at);
+            null_server::Args::parse_from(words).run()
+        }
+        Some((at, Some(check::NAME))) => {
+            words.remove(at);
+            check::Args::parse_from(words).run()
+        }
+        _ => command::Args::parse().run(),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,6 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use sync::{clock, thread};
 
 use crate::leavings;
+pub(super) use crate::programs::{failed, lanefs, run};
 
 /// Bytes of each image, and its inodes.
 const IMAGE_BYTES: u64 = 3 << 30;
@@ -71,26 +72,6 @@ pub(super) const ALL: [Contestant; 10] = [
         "io_uring=on,default_permissions",
     ),
 ];
-
-pub(super) fn failed(operation: &'static str, path: &Path, source: std::io::Error) -> Error {
-    Error::Host {
-        operation,
-        path: path.to_owned(),
-        source,
-    }
-}
-
-/// Runs a program whose failure is an error; returns what it printed.
-pub(super) fn run(command: &mut Command) -> Result<String, Error> {
-    let program = PathBuf::from(command.get_program());
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|error| failed("starting", &program, error))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    }
-    let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(failed("running", &program, std::io::Error::other(text)))
-}
 
 /// A folder in memory for images and directories, which is removed at the end.
 pub(super) struct Place(pub(super) PathBuf);
@@ -285,17 +266,6 @@ impl Drop for Mounted {
         if let Some(image) = &self.image {
             let _ = fs::remove_file(image);
         }
-    }
-}
-
-/// `lanefs`, beside this program or on the path.
-pub(super) fn lanefs() -> Command {
-    let this = std::env::current_exe().unwrap_or_default();
-    let beside = this.with_file_name("lanefs");
-    if beside.is_file() {
-        Command::new(beside)
-    } else {
-        Command::new("lanefs")
     }
 }
 
