@@ -15,6 +15,11 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     if !built.success() {
         return Err(format!("{build:?}: {built}"));
     }
+    // Before the chart is written, which is a change.
+    let mut git = Command::new("git");
+    git.current_dir(root)
+        .args(["describe", "--always", "--abbrev=7", "--dirty=-changed"]);
+    let commit = said(&mut git)?;
     let results = root.join("results");
     let mut bench = Command::new(crate::built(root).join("release/lanefs-bench"));
     bench.args(["check", "-v", "--markdown", "--svg"]);
@@ -25,10 +30,6 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     if !output.status.success() {
         return Err(format!("{bench:?}: {}", output.status));
     }
-    let mut git = Command::new("git");
-    git.current_dir(root)
-        .args(["describe", "--always", "--abbrev=7", "--dirty=-changed"]);
-    let commit = said(&mut git)?;
     let date = said(Command::new("date").arg("+%Y-%m-%d"))?;
     let table = String::from_utf8_lossy(&output.stdout);
     let page = results.join("check-speed.md");
