@@ -243,7 +243,7 @@ fn block_size(device: &Path) -> Option<usize> {
     const BLOCK_SIZE: Opcode = opcode::read::<usize>(0x12, 112);
     let device = File::open(device).ok()?;
     #[allow(unsafe_code)]
-    // SAFETY: for block devices the operation takes a pointer to an int, which it writes; other files don't know it.
+    // SAFETY: a block device writes an int through the pointer, which is that of one; other files refuse the operation.
     let size = unsafe { rustix::ioctl::ioctl(&device, Getter::<BLOCK_SIZE, u32>::new()) };
     size.ok().map(|size| size as usize)
 }

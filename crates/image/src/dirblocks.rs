@@ -331,7 +331,8 @@ impl DirectoryPlan {
     /// the name of an index refers to; `name` is the function that the plan was made with.
     ///
     /// # Panics
-    /// If `block` has another size than the file system's, or `name` is not the same.
+    /// If `block` has another size than a block of the file system, or `name` gives other names than when the plan was
+    /// made.
     pub fn fill<'a>(
         &self,
         number: u32,

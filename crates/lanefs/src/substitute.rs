@@ -140,8 +140,8 @@ pub(crate) fn has_same_layout(one: &Geometry, other: &Geometry) -> bool {
     numbers(one) == numbers(other)
 }
 
-/// Whether the log must be replayed; false if it is empty or corrupt. `said` is the first superblock if it is sound:
-/// its flag decides if the journal is on another device and can't be read.
+/// Whether the log must be replayed; false if it is empty or corrupt. `said` is the first superblock if that is sound.
+/// Its flag decides if the journal is on another device and can't be read.
 ///
 /// # Errors
 /// When the log can't be read, or lanefs does not support it: it may hold what was synced.

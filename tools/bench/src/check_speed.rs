@@ -80,8 +80,8 @@ fn check(threads: usize, image: &Path) -> Command {
 /// Measures: a table in seconds, a row for each image; its first column is e2fsck's, the next that of one thread, and
 /// the last, where there are more cores, that of one thread for each.
 ///
-/// What it makes in the folder has this process's number in its name and is removed at the end, also of a run that
-/// fails; [`crate::clear_leavings`] removes it for a run that is interrupted.
+/// The images are in a folder of their own, named after this process, which this function removes before it returns,
+/// also with an error. After a signal [`crate::clear_leavings`] removes it.
 ///
 /// # Errors
 /// If an image can't be made, or a program can't be run or does not find the image clean.

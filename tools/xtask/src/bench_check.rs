@@ -7,14 +7,7 @@ use std::process::{Command, Stdio};
 
 /// Measures; the arguments go to `lanefs-bench check`.
 pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
-    let mut build = crate::cargo();
-    build.args(["build", "--release", "--package", "lanefs-cli"]);
-    build.args(["--package", "lanefs-bench", "--bins"]);
-    let built = build.current_dir(root).stderr(Stdio::inherit()).status();
-    let built = built.map_err(|error| format!("{build:?}: {error}"))?;
-    if !built.success() {
-        return Err(format!("{build:?}: {built}"));
-    }
+    crate::build_bench(root)?;
     // Before the chart is written, which is a change.
     let mut git = Command::new("git");
     git.current_dir(root)

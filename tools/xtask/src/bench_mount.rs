@@ -11,14 +11,7 @@ const CHARTS: [&str; 2] = ["mounts.svg", "mounts-trees.svg"];
 
 /// Measures; the arguments go to `lanefs-bench mounts`.
 pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
-    let mut build = crate::cargo();
-    build.args(["build", "--release", "--package", "lanefs-cli"]);
-    build.args(["--package", "lanefs-bench", "--bins"]);
-    let built = build.current_dir(root).stderr(Stdio::inherit()).status();
-    let built = built.map_err(|error| format!("{build:?}: {error}"))?;
-    if !built.success() {
-        return Err(format!("{build:?}: {built}"));
-    }
+    crate::build_bench(root)?;
     let report = root.join("target/bench-mount");
     let mut bench = Command::new(crate::built(root).join("release/lanefs-bench"));
     bench.args(["mounts", "-v", "--report"]).arg(&report);

@@ -85,14 +85,7 @@ fn mount_kernel(lanefs: &Path, undo: &mut Undo) -> Result<(), String> {
 
 /// Measures; the arguments go to `lanefs-bench all`.
 pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
-    let mut build = crate::cargo();
-    build.args(["build", "--release", "--package", "lanefs-cli"]);
-    build.args(["--package", "lanefs-bench", "--bins"]);
-    let built = build.current_dir(root).stderr(Stdio::inherit()).status();
-    let built = built.map_err(|error| format!("{build:?}: {error}"))?;
-    if !built.success() {
-        return Err(format!("{build:?}: {built}"));
-    }
+    crate::build_bench(root)?;
     let lanefs = crate::built(root).join("release/lanefs");
     let report = root.join("target/bench-scaling");
     let place = PathBuf::from(format!("/dev/shm/lanefs-scaling.{}", std::process::id()));

@@ -23,7 +23,7 @@ mod tidy;
 mod xfstests;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::OnceLock;
 
 const USAGE: &str = "\
@@ -122,6 +122,20 @@ fn built(root: &Path) -> PathBuf {
     let this = std::env::current_exe().ok();
     let folder = this.as_deref().and_then(|path| path.parent()?.parent());
     folder.map_or_else(|| root.join("target"), Path::to_path_buf)
+}
+
+/// Builds `lanefs` and `lanefs-bench` as they are measured.
+fn build_bench(root: &Path) -> Result<(), String> {
+    let mut build = cargo();
+    build.args(["build", "--release", "--package", "lanefs-cli"]);
+    build.args(["--package", "lanefs-bench", "--bins"]);
+    let built = build.current_dir(root).stderr(Stdio::inherit()).status();
+    let built = built.map_err(|error| format!("{build:?}: {error}"))?;
+    if built.success() {
+        Ok(())
+    } else {
+        Err(format!("{build:?}: {built}"))
+    }
 }
 
 /// The cargo that runs us. In a checkout in which only this program has been built, cargo keeps nothing that would make

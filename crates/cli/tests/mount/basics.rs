@@ -412,7 +412,7 @@ fn option_check_repairs_before_the_mount_and_refuses_what_needs_a_decision() {
     let before = testkit::read_image(&image);
     let directory = folder.path().join("m");
     fs::create_dir(&directory).unwrap();
-    // The check replays the journal, and leaves the link count: fsck's status is 5.
+    // -o check runs check -p, which replays the journal and leaves the wrong link count: its exit status is 5.
     testkit::debugfs_script(&image, "jo\njw -b 4000 /dev/zero\njc\n");
     let mut command = lanefs();
     command.args(["mount", "-o", "check"]).arg(&image);
@@ -423,7 +423,7 @@ fn option_check_repairs_before_the_mount_and_refuses_what_needs_a_decision() {
         "{}",
         said(&output)
     );
-    fs::write(&image, &before).unwrap();
+    testkit::write_image(&image, &before);
     for options in ["check", "check,ro"] {
         let mut command = lanefs();
         command.args(["mount", "-o", options]).arg(&image);
@@ -446,7 +446,7 @@ fn option_check_repairs_before_the_mount_and_refuses_what_needs_a_decision() {
         assert!(is_same(0..1024) && is_same(2048..before.len()), "{options}");
         let has_flag = after[1024 + 58] & 2 != 0;
         assert_eq!(has_flag, options == "check", "{options}: s_state");
-        fs::write(&image, &before).unwrap();
+        testkit::write_image(&image, &before);
     }
 }
 

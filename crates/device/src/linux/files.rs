@@ -95,7 +95,7 @@ pub(crate) fn is_write_protected(file: &File) -> io::Result<bool> {
     // BLKROGET
     const IS_READ_ONLY: Opcode = opcode::none(0x12, 94);
     #[allow(unsafe_code)]
-    // SAFETY: for block devices the operation takes a pointer to an int, which it writes; other files don't know it.
+    // SAFETY: a block device writes an int through the pointer, which is that of one; other files refuse the operation.
     let is_set = unsafe { rustix::ioctl::ioctl(file, Getter::<IS_READ_ONLY, i32>::new()) };
     Ok(is_set.map(|value| value != 0)?)
 }

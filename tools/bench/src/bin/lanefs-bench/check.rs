@@ -121,7 +121,7 @@ fn lines(table: &Table) -> Lines {
     lines
 }
 
-/// The median, and from the least to the greatest.
+/// The median of the runs, with the shortest and the longest in parentheses.
 fn range(spread: Spread) -> String {
     let [median, least, greatest] = [spread.median, spread.least, spread.greatest].map(figure);
     format!("{median} ({least} to {greatest})")
