@@ -12,6 +12,7 @@
 use std::ops::Range;
 
 use device::BlockDevice;
+use ondisk::jbd2::JournalSuperblock;
 use ondisk::superblock::state;
 use ondisk::{Feature, FsBlock, Geometry, Site, Superblock};
 use sync::Arc;
@@ -134,9 +135,7 @@ fn empty(
     let mut sb = log.sb;
     sb.set_sequence(replayed.report.end);
     sb.set_start(log.head);
-    sb.seal();
-    let (offset, _) = log.map.place(log.map.superblock_at())?;
-    log.map.device().write_at(offset, sb.bytes())?;
+    write_superblock(&log, sb)?;
     Ok(log.map.device().flush()?)
 }
 
@@ -234,6 +233,11 @@ fn mark_journal_clean(log: &ReadLog, report: &ReplayReport) -> Result<(), Error>
         sb.set_head(log.head);
     }
     sb.set_errno_raw(0);
+    write_superblock(log, sb)
+}
+
+/// Gives the journal's superblock its checksum and writes it to its place, not yet durably.
+fn write_superblock(log: &ReadLog, mut sb: JournalSuperblock) -> Result<(), Error> {
     sb.seal();
     let (offset, _) = log.map.place(log.map.superblock_at())?;
     Ok(log.map.device().write_at(offset, sb.bytes())?)
