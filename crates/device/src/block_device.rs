@@ -198,6 +198,12 @@ pub trait BlockDevice: Send + Sync {
         (offset < self.size()).then_some(offset)
     }
 
+    /// The first range of bytes at or after `offset` that may not be the storage's own, but those of memory or of a log
+    /// that this device lays over it; `None` where none follows. What is not known counts as laid over.
+    fn laid_over_from(&self, offset: u64) -> Option<Range<u64>> {
+        (offset < self.size()).then(|| offset..self.size())
+    }
+
     /// Writes `bytes` at `offset`. Durable only after a later `flush`.
     ///
     /// # Errors
@@ -270,6 +276,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn data_from(&self, offset: u64) -> Option<u64> {
         (**self).data_from(offset)
+    }
+    fn laid_over_from(&self, offset: u64) -> Option<Range<u64>> {
+        (**self).laid_over_from(offset)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         (**self).write_at(offset, bytes)

@@ -397,6 +397,10 @@ impl BlockDevice for FileDevice {
         files::data_from(&self.file, offset)
     }
 
+    fn laid_over_from(&self, _: u64) -> Option<Range<u64>> {
+        None
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         if self.read_only {
             return Err(DeviceError::ReadOnly);

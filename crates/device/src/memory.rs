@@ -302,6 +302,10 @@ impl BlockDevice for MemoryDevice {
         Ok(())
     }
 
+    fn laid_over_from(&self, _: u64) -> Option<Range<u64>> {
+        None
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         check_range("write", offset, bytes.len() as u64, self.size())?;
         for piece in pieces(offset, bytes.len()) {

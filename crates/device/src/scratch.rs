@@ -102,6 +102,19 @@ impl BlockDevice for Scratch {
         self.base.will_read(range);
     }
 
+    fn laid_over_from(&self, offset: u64) -> Option<Range<u64>> {
+        let own = {
+            let changed = self.changed.read();
+            let first = changed.range(offset / CHUNK as u64..).next();
+            first.map(|(number, bytes)| {
+                let start = number * CHUNK as u64;
+                start.max(offset)..start + bytes.len() as u64
+            })
+        };
+        let below = self.base.laid_over_from(offset);
+        own.into_iter().chain(below).min_by_key(|range| range.start)
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         check_range("write", offset, bytes.len() as u64, self.size())?;
         for number in chunks(offset, bytes.len()) {
@@ -140,7 +153,7 @@ impl BlockDevice for Scratch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemoryDevice;
+    use crate::{MemoryDevice, ReadOnly, Slice};
 
     #[test]
     fn what_is_written_is_read_and_the_device_below_stays() {
@@ -160,9 +173,39 @@ mod tests {
         assert_eq!(scratch.written(4096), [0, 1]);
         assert_eq!(scratch.written(16_384), [0]);
         assert_eq!(scratch.written(2048), [0, 1, 2, 3]);
+        assert_eq!(scratch.laid_over_from(0), Some(0..4096));
+        assert_eq!(scratch.laid_over_from(4095), Some(4095..4096));
+        assert_eq!(scratch.laid_over_from(4096), Some(4096..8192));
+        assert_eq!(scratch.laid_over_from(8192), None);
         // A third chunk is beyond the bound, the device's end beyond everything.
         assert!(scratch.write_at(9_000, &[1]).is_err());
         assert!(scratch.write_at(9_999, &[1, 2]).is_err());
         scratch.write_at(5_000, &[1]).unwrap();
+    }
+
+    #[test]
+    fn what_is_laid_over_is_known_through_all_views_and_the_unknown_counts() {
+        struct Unknown(MemoryDevice);
+        impl BlockDevice for Unknown {
+            fn size(&self) -> u64 {
+                self.0.size()
+            }
+            fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+                self.0.read_at(offset, buf)
+            }
+        }
+        let base: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(40_000));
+        assert_eq!(base.laid_over_from(0), None);
+        let lower = Scratch::new(base, 2 * CHUNK);
+        lower.write_at(20_000, &[1]).unwrap();
+        let upper = Scratch::new(Arc::new(ReadOnly::new(lower)), 2 * CHUNK);
+        upper.write_at(39_999, &[1]).unwrap();
+        assert_eq!(upper.laid_over_from(0), Some(16_384..20_480));
+        assert_eq!(upper.laid_over_from(20_480), Some(36_864..40_000));
+        let slice = Slice::new(Arc::new(upper), 18_000, 1_000).unwrap();
+        assert_eq!(slice.laid_over_from(0), Some(0..1_000));
+        assert_eq!(slice.laid_over_from(1_000), None);
+        let unknown = Unknown(MemoryDevice::new(40_000));
+        assert_eq!(unknown.laid_over_from(10_000), Some(10_000..40_000));
     }
 }

@@ -62,6 +62,12 @@ impl BlockDevice for Slice {
             .filter(|found| *found < self.len)
     }
 
+    fn laid_over_from(&self, offset: u64) -> Option<Range<u64>> {
+        let range = self.inner.laid_over_from(self.start.checked_add(offset)?)?;
+        let end = range.end.min(self.start + self.len);
+        (range.start < end).then(|| range.start - self.start..end - self.start)
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         check_range("write", offset, bytes.len() as u64, self.len)?;
         self.inner.write_at(self.start + offset, bytes)
@@ -113,6 +119,10 @@ impl<D: BlockDevice> BlockDevice for ReadOnly<D> {
 
     fn will_read(&self, range: Range<u64>) {
         self.0.will_read(range);
+    }
+
+    fn laid_over_from(&self, offset: u64) -> Option<Range<u64>> {
+        self.0.laid_over_from(offset)
     }
 
     fn write_at(&self, _: u64, _: &[u8]) -> Result<(), DeviceError> {
@@ -204,6 +214,10 @@ impl<D: BlockDevice> BlockDevice for CountedDevice<D> {
 
     fn will_read(&self, range: Range<u64>) {
         self.inner.will_read(range);
+    }
+
+    fn laid_over_from(&self, offset: u64) -> Option<Range<u64>> {
+        self.inner.laid_over_from(offset)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {

@@ -185,6 +185,11 @@ impl BlockDevice for Draft {
         Ok(())
     }
 
+    fn laid_over_from(&self, _: u64) -> Option<Range<u64>> {
+        // For a repair, the device and what was written here are one storage.
+        None
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         // Refuses what lies beyond the end as the device does.
         self.base.read_at(offset, &mut vec![0; bytes.len()])?;

@@ -104,4 +104,16 @@ impl BlockDevice for JournalOverlay {
     fn will_read(&self, range: Range<u64>) {
         self.home.will_read(range);
     }
+
+    fn laid_over_from(&self, offset: u64) -> Option<Range<u64>> {
+        let size = self.map.block_size();
+        let first = offset >> size.bits();
+        let at = self.copies.partition_point(|copy| copy.block < first);
+        let own = self.copies.get(at).map(|copy| {
+            let start = copy.block << size.bits();
+            start.max(offset)..start + size.bytes_u64()
+        });
+        let below = self.home.laid_over_from(offset);
+        own.into_iter().chain(below).min_by_key(|range| range.start)
+    }
 }

@@ -153,7 +153,8 @@ pub(super) fn bring_home(
     })
 }
 
-/// The blocks of the view that differ from the device.
+/// The blocks of the view that differ from the device. Reads no more of either than lies under what the view lays over
+/// the device.
 fn changes(
     device: &dyn BlockDevice,
     view: &dyn BlockDevice,
@@ -164,12 +165,21 @@ fn changes(
     let size = geometry.block_size();
     let (mut old, mut new) = (vec![0; size.bytes()], vec![0; size.bytes()]);
     let mut changes = BTreeMap::new();
-    for block in 0..geometry.blocks_count() {
-        let offset = FsBlock(block).offset(size);
-        device.read_at(offset, &mut old)?;
-        view.read_at(offset, &mut new)?;
-        if old != new {
-            changes.insert(block, new.clone().into_boxed_slice());
+    let mut next = 0;
+    while let Some(range) = view.laid_over_from(FsBlock(next).offset(size)) {
+        let first = range.start >> size.bits();
+        let end = range.end.div_ceil(size.bytes_u64());
+        if first >= geometry.blocks_count() {
+            break;
+        }
+        next = end.max(next + 1);
+        for block in first..end.min(geometry.blocks_count()) {
+            let offset = FsBlock(block).offset(size);
+            device.read_at(offset, &mut old)?;
+            view.read_at(offset, &mut new)?;
+            if old != new {
+                changes.insert(block, new.clone().into_boxed_slice());
+            }
         }
     }
     Ok(changes)

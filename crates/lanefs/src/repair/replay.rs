@@ -209,6 +209,10 @@ impl BlockDevice for Marked {
         self.0.read_at(offset, buf)
     }
 
+    fn laid_over_from(&self, offset: u64) -> Option<Range<u64>> {
+        self.0.laid_over_from(offset)
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let at = Superblock::OFFSET.checked_sub(offset);
         let at = at.and_then(|at| usize::try_from(at).ok());

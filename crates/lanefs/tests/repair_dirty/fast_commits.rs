@@ -1,12 +1,15 @@
 //! Fast commits behind the log are kept by a repair, and don't count any more after it.
 
-use lanefs::mkfs;
+use device::{BlockDevice, CountedDevice, MemoryDevice};
+use lanefs::repair::RepairScope;
+use lanefs::{Fs, MountOptions, mkfs};
 use ondisk::jbd2::{CommitBlock, DescriptorWriter, JournalSuperblock};
 use ondisk::{BlockSize, Feature, FsBlock, Geometry, GroupDesc, Ino, Inode, Tid, inode};
+use sync::Arc;
 
 use crate::images::{
-    FILES, KINDS, Kind, NOW, by_e2fsck, cuts_of_repair, dirty, dirty_as, first, journal_at, judge,
-    kept,
+    FILES, KINDS, Kind, NOW, by_e2fsck, cuts_of_repair, dirty, dirty_as, dirty_of, first,
+    journal_at, judge, kept, mend,
 };
 
 const FAST: &Kind = &KINDS[3];
@@ -134,5 +137,35 @@ fn with_a_wrong_inode_of_the_journal_they_are_kept() {
     judge(&after, "journal's inode");
     if let Some(theirs) = by_e2fsck(&bytes) {
         println!("e2fsck keeps {} of {FILES} files", kept(&theirs));
+    }
+}
+
+#[test]
+fn no_more_of_a_large_image_is_read_than_they_and_its_metadata_need() {
+    const SIZE: u64 = 1 << 30;
+    const PIECE: usize = 1 << 20;
+    let options = mkfs::Options {
+        features: FAST.features.to_owned(),
+        ..mkfs::Options::default()
+    };
+    let image: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(SIZE));
+    dirty_of(SIZE, &options, |device| {
+        let mut piece = vec![0; PIECE];
+        for offset in (0..SIZE).step_by(PIECE) {
+            device.read_at(offset, &mut piece).unwrap();
+            if piece.iter().any(|byte| *byte != 0) {
+                image.write_at(offset, &piece).unwrap();
+            }
+        }
+    });
+    let counted = Arc::new(CountedDevice::new(image));
+    let device = Arc::clone(&counted) as Arc<dyn BlockDevice>;
+    mend(&device, RepairScope::All, None);
+    let read = counted.counts().read_bytes;
+    assert!(read < SIZE / 8, "{read} bytes were read");
+    let fs = Fs::open_with(device, &MountOptions::default()).unwrap();
+    for number in 0..FILES {
+        let bytes = fs.read(format!("/file{number}")).unwrap();
+        assert_eq!(bytes, format!("contents {number}").as_bytes());
     }
 }

@@ -62,7 +62,17 @@ pub fn dirty(kind: &Kind) -> Vec<u8> {
 
 /// As [`dirty`], for a file system that is made with these options.
 pub fn dirty_as(options: &mkfs::Options) -> Vec<u8> {
-    let device = Arc::new(MemoryDevice::new(48 << 20));
+    dirty_of(48 << 20, options, |device| bytes_of(device))
+}
+
+/// Makes the file system and the files of [`dirty_as`] on a device of `size` bytes, and gives it to `taken` as a power
+/// cut leaves it: what is durable, before anything is written home at the end.
+pub fn dirty_of<T>(
+    size: u64,
+    options: &mkfs::Options,
+    taken: impl FnOnce(&dyn BlockDevice) -> T,
+) -> T {
+    let device = Arc::new(MemoryDevice::new(size));
     lanefs::make::make_on(&*device, options).unwrap();
     let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
     let fs = Fs::open_for_writing_with(shared, &MountOptions::default(), lanefs::now).unwrap();
@@ -72,8 +82,7 @@ pub fn dirty_as(options: &mkfs::Options) -> Vec<u8> {
             .unwrap();
         file.sync_all().unwrap();
     }
-    // What is durable, before anything is written home at the end.
-    bytes_of(&*device)
+    taken(&*device)
 }
 
 pub fn bytes_of(device: &dyn BlockDevice) -> Vec<u8> {
