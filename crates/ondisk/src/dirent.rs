@@ -4,13 +4,14 @@
 //! | inode 4 | rec_len 2 | name_len 1 | file_type 1 | name ... | (hash 4, minor hash 4) | slack to rec_len |
 //! ```
 //!
-//! The records of a block follow each other without a gap; one with inode 0 is free. With metadata_csum the last
-//! twelve bytes look like a free record and hold the block's checksum. Without the filetype feature the type's
-//! byte is the upper half of a 16-bit name length, and zero. Directories that are both encrypted and
-//! casefolded keep each name's hash behind the name, since the plain name is not there to be hashed.
+//! The records of a block follow each other without a gap; a record with inode 0 is free. With metadata_csum the last
+//! twelve bytes look like a free record and hold the block's checksum. Without the filetype feature the file_type byte
+//! is
+//! the upper half of a 16-bit name length, and always zero. In a directory that is both encrypted and casefolded each
+//! name is followed by its hash, because the hash can't be computed without the plain name.
 //!
-//! Reading is safe for any bytes: every length is checked as the kernel checks it before it is used, and each
-//! record is at least twelve bytes long, so that iteration ends.
+//! Any bytes can be read safely: every length is checked, as the kernel checks it, before it is used. Each record is at
+//! least twelve bytes long, so iteration ends.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -71,7 +72,7 @@ pub struct DirentTail {
     pub(crate) det_checksum: U32,
 }
 
-/// How a directory's records are written, as its superblock and inode flags say.
+/// The form of a directory's records, which follows from the superblock's features and the inode's flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirForm {
     /// The file system's block size, on which the encoding of record lengths depends.
@@ -80,9 +81,9 @@ pub struct DirForm {
     pub filetype: bool,
     /// Whether blocks end in a checksum: the metadata_csum feature, except in inline directories.
     pub checksum: bool,
-    /// Whether hashes stand behind the names: the directory is encrypted and casefolded.
+    /// Whether each name is followed by its hash: in directories that are both encrypted and casefolded.
     pub hashes: bool,
-    /// The highest inode number there is.
+    /// The highest inode number of the file system.
     pub max_ino: Ino,
 }
 
@@ -123,7 +124,7 @@ impl DirForm {
         self.block_size.bytes() - if self.checksum { TAIL_LEN } else { 0 }
     }
 
-    /// Bytes that the record of a name takes at least.
+    /// Bytes that the record of a name takes if it has no slack.
     #[must_use]
     pub fn record_len(&self, name: &[u8]) -> usize {
         let hash_len = if self.hashes && !is_dots(name) {
@@ -137,8 +138,9 @@ impl DirForm {
             + hash_len
     }
 
-    /// A record length as stored. Lengths from 64 KiB on do not fit 16 bits: the whole block is 0xFFFF (or
-    /// 0).
+    /// The length of a record in bytes, from its stored form. In blocks of 64 KiB the length of the whole block does
+    /// not
+    /// fit 16 bits, and is stored as 0xFFFF (or 0).
     fn length_from_disk(&self, stored: u16) -> usize {
         match stored {
             0xFFFF | 0 if self.block_size == BlockSize::K64 => self.block_size.bytes(),
@@ -158,16 +160,16 @@ pub fn is_dots(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }
 
-/// Whether a plain name may stand in a directory: 1 to 255 bytes, no slash, no NUL. Encrypted names are any bytes.
+/// Whether a plain name is valid in a directory: 1 to 255 bytes, no slash, no NUL. Encrypted names may be any bytes.
 #[must_use]
 pub fn is_valid_name(name: &[u8]) -> bool {
     (1..=NAME_MAX).contains(&name.len()) && !name.iter().any(|byte| matches!(byte, b'/' | 0))
 }
 
-/// A name that no directory can hold, found in one.
+/// Checks a name that was found in a directory.
 ///
 /// # Errors
-/// [`Site::DirentName`] unless [`is_valid_name`].
+/// [`Site::DirentName`] if it is not a valid name ([`is_valid_name`]).
 pub fn verify_name(name: &[u8]) -> Result<(), Corrupt> {
     if is_valid_name(name) {
         Ok(())
@@ -183,11 +185,11 @@ pub struct DirRecord<'a> {
     pub offset: usize,
     /// Bytes up to the next record.
     pub len: usize,
-    /// What it names; 0 for a free record.
+    /// The inode that it names; 0 for a free record.
     pub ino: Ino,
     /// The name, of 0 to 255 bytes, not otherwise checked.
     pub name: &'a [u8],
-    /// The type of the file, where recorded: never without the filetype feature.
+    /// The type of the file, if the record has one; always `None` without the filetype feature.
     pub file_type: Option<FileType>,
     /// The stored hash, in directories that have them.
     pub hash: Option<NameHash>,
@@ -201,7 +203,7 @@ impl DirRecord<'_> {
     }
 }
 
-/// The records of `block` in order, free ones too, the checksum tail left out. After an error it ends.
+/// The records of `block` in order, including free ones but not the checksum tail. Iteration ends after an error.
 ///
 /// `block` is a directory block, or the bytes of an inline directory (then without checksum).
 #[must_use]
@@ -209,7 +211,7 @@ pub fn entries(block: &[u8], form: DirForm) -> DirRecords<'_> {
     entries_from(block, form, 0)
 }
 
-/// As [`entries`], from the record at byte `offset` on, which an earlier record must have ended at.
+/// The records of `block`, as [`entries`] returns them, from byte `offset` on. An earlier record must end at `offset`.
 #[must_use]
 pub fn entries_from(block: &[u8], form: DirForm, offset: usize) -> DirRecords<'_> {
     let tail = if form.checksum { TAIL_LEN } else { 0 };
@@ -298,8 +300,8 @@ impl<'a> DirRecords<'a> {
     }
 }
 
-/// Writes one record into a block at its offset and length; the slack behind the name is left as it is, except the
-/// bytes that round the name up to a multiple of four, which are cleared.
+/// Writes one record into a block at its offset and length. The slack after the name is left as it is, except that the
+/// bytes that round the name up to a multiple of four are cleared.
 ///
 /// # Panics
 /// When the record does not fit the block, its length is less than the name takes, or the name is longer than
@@ -332,7 +334,7 @@ pub fn write(block: &mut [u8], form: DirForm, entry: &DirRecord<'_>) {
     }
 }
 
-/// Fills one zeroed block with records, from the front. [`DirBlockWriter::finish`] makes it whole.
+/// Fills one zeroed block with records, from the front. [`DirBlockWriter::finish`] completes the block.
 #[derive(Debug)]
 pub struct DirBlockWriter<'a> {
     block: &'a mut [u8],
@@ -358,7 +360,7 @@ impl<'a> DirBlockWriter<'a> {
         }
     }
 
-    /// Appends a record with no slack; false, and nothing is written, if it does not fit.
+    /// Appends a record with no slack; returns false, and writes nothing, if it does not fit.
     ///
     /// # Panics
     /// When the name is longer than [`NAME_MAX`].
@@ -388,7 +390,7 @@ impl<'a> DirBlockWriter<'a> {
         true
     }
 
-    /// Appends `.` and `..`, with which a directory's first block begins: there they always fit.
+    /// Appends `.` and `..`, the first records of a directory. They always fit at the beginning of a block.
     pub fn push_dots(&mut self, own: Ino, parent: Ino) {
         for (name, ino) in [(&b"."[..], own), (b"..", parent)] {
             let fits = self.push(ino, name, Some(FileType::Directory), None);
@@ -396,8 +398,9 @@ impl<'a> DirBlockWriter<'a> {
         }
     }
 
-    /// Gives the room that is left to the last record (a free one if the block has no record) and prepares the tail.
-    /// With checksums, [`seal`] comes next.
+    /// Gives the rest of the block to the last record (or to a free one if the block has no record) and prepares the
+    /// tail.
+    /// With checksums, the caller then calls [`seal`].
     pub fn finish(self) {
         let end = self.form.usable();
         let len = DirForm::length_to_disk(end - self.last);
@@ -425,7 +428,7 @@ pub fn write_tail(block: &mut [u8]) {
     block[at..].copy_from_slice(tail.as_bytes());
 }
 
-/// Sets the checksum in a block's tail. `seed` is the directory inode's: over number and generation.
+/// Sets the checksum in a block's tail. `seed` is the directory inode's seed, made of its number and generation.
 ///
 /// # Panics
 /// When the block is shorter than a tail.
@@ -435,10 +438,10 @@ pub fn seal(block: &mut [u8], seed: u32) {
     block[at + 8..].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Checks that a block ends in a checksum tail, and that it is right.
+/// Checks that a block ends in a checksum tail, and that the checksum is right.
 ///
 /// # Errors
-/// [`Site::DirentTail`] when the tail is missing, [`Site::DirentChecksum`] when the sum is another.
+/// [`Site::DirentTail`] when the tail is missing, [`Site::DirentChecksum`] when the checksum is wrong.
 pub fn verify_checksum(block: &[u8], seed: u32) -> Result<(), Corrupt> {
     let Some(tail) = tail(block) else {
         return Err(Corrupt::at(Site::DirentTail));

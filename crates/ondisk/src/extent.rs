@@ -4,10 +4,11 @@
 //! node    header (12) | entry 0 (12) | ... | entry max-1 | tail (4, not in the root)
 //! ```
 //!
-//! The root fills the inode's block area; other nodes fill a block. A node of depth 0 holds [`Extent`]s,
-//! a deeper one holds [`ExtentIndex`]es, each covering from its logical block to the next entry's.
-//! [`ExtentNode::verify`] is the only way from bytes to a node: what it returns has entries in bounds, in order,
-//! without overlap, and inside the part of the file that the parent's entry covers.
+//! The root fills the inode's block area; every other node fills a block. A node of depth 0 holds [`Extent`]s; a deeper
+//! node holds [`ExtentIndex`]es, each of which covers the blocks from its own logical block to that of the next entry.
+//! [`ExtentNode::verify`] is the only way from bytes to a node: the entries of the node that it returns are in bounds,
+//! in
+//! order, without overlap, and inside the part of the file that the parent's entry covers.
 
 use core::ops::Range;
 
@@ -20,7 +21,7 @@ use crate::site::{Corrupt, Site};
 
 /// The number that every node begins with.
 pub const MAGIC: u16 = 0xf30a;
-/// The deepest tree there is; 2^32 blocks never need more with blocks of 1 KiB or larger.
+/// The greatest depth of a tree; 2^32 blocks never need more with blocks of 1 KiB or larger.
 pub const MAX_DEPTH: u16 = 5;
 /// The most blocks that a written extent can hold; an unwritten one holds one fewer.
 pub const MAX_LEN: u16 = 1 << 15;
@@ -31,7 +32,7 @@ const ENTRY: usize = 12;
 /// Bytes of a block's tail.
 const TAIL: usize = 4;
 
-/// What a node begins with.
+/// The header of a node.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ExtentHeader {
@@ -64,7 +65,7 @@ pub struct ExtentIndex {
 
 impl ExtentHeader {
     accessors! {
-        /// Should be [`MAGIC`].
+        /// The magic number, [`MAGIC`] in a valid node.
         magic, set_magic: u16 = eh_magic;
         /// Entries in use.
         entries, set_entries: u16 = eh_entries;
@@ -76,7 +77,7 @@ impl ExtentHeader {
         generation, set_generation: u32 = eh_generation;
     }
 
-    /// A header with its magic.
+    /// A header with the magic number.
     #[must_use]
     pub fn new(entries: u16, max: u16, depth: u16) -> ExtentHeader {
         ExtentHeader {
@@ -93,11 +94,11 @@ impl Extent {
     accessors! {
         /// The first logical block.
         block, set_block: u32 = ee_block;
-        /// The length as stored: above [`MAX_LEN`] it is [`MAX_LEN`] more, and the run is unwritten.
+        /// The length as stored. Above [`MAX_LEN`] the run is unwritten, and has [`MAX_LEN`] blocks fewer.
         raw_len, set_raw_len: u16 = ee_len;
     }
 
-    /// An extent. Zero or more blocks than its kind can hold are the caller's mistake.
+    /// Makes an extent of `len` blocks.
     ///
     /// # Panics
     /// When `len` is 0, above [`MAX_LEN`], or [`MAX_LEN`] and unwritten.
@@ -112,7 +113,7 @@ impl Extent {
         }
     }
 
-    /// From its bytes on disk. It may be one that no valid tree has.
+    /// An extent from its bytes on disk, which may be one that no valid tree has.
     #[must_use]
     pub fn from_bytes(bytes: [u8; size_of::<Extent>()]) -> Extent {
         zerocopy::transmute!(bytes)
@@ -133,7 +134,7 @@ impl Extent {
         }
     }
 
-    /// Whether the run has no blocks, which no valid extent does.
+    /// Whether the run has no blocks; a valid extent has at least one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -185,9 +186,9 @@ impl ExtentIndex {
 /// The entries of a verified node.
 #[derive(Clone, Copy, Debug)]
 pub enum ExtentEntries<'a> {
-    /// Depth 0: runs, ascending, without overlap.
+    /// Depth 0: runs in ascending order, without overlap.
     Extents(&'a [Extent]),
-    /// Depth 1 and more: pointers, ascending.
+    /// Depth 1 and more: pointers in ascending order.
     Indices(&'a [ExtentIndex]),
 }
 
@@ -198,19 +199,19 @@ pub struct ExtentNode<'a> {
     entries: ExtentEntries<'a>,
 }
 
-/// What a node must agree with.
+/// What a node is checked against.
 #[derive(Clone, Debug)]
 pub struct Expect {
     /// The node's depth; `None` for a root, which may have any up to [`MAX_DEPTH`].
     pub depth: Option<u16>,
-    /// The logical blocks that the parent's entry covers (all of them for a root).
+    /// The logical blocks that the parent's entry covers (for a root, all blocks).
     pub covers: Range<u64>,
-    /// The blocks that may be pointed to.
+    /// The blocks that entries may point to.
     pub blocks: Range<u64>,
 }
 
 impl Expect {
-    /// What a root must agree with, on a file system whose blocks are `blocks`.
+    /// What a root is checked against, on a file system whose blocks are `blocks`.
     #[must_use]
     pub fn root(blocks: Range<u64>) -> Expect {
         Expect {
@@ -222,7 +223,7 @@ impl Expect {
 }
 
 impl<'a> ExtentNode<'a> {
-    /// Checks a node: `bytes` is a root (60 bytes) or a whole block. Checksums are [`verify_tail`]'s task.
+    /// Checks a node: `bytes` is a root (60 bytes) or a whole block. Checksums are checked by [`verify_tail`].
     ///
     /// # Errors
     /// When the magic, the depth, a count, a pointer or the order is wrong.
@@ -240,7 +241,7 @@ impl<'a> ExtentNode<'a> {
         if count > usize::from(header.max()) || usize::from(header.max()) > fit {
             return Err(Corrupt::at(Site::ExtentCount));
         }
-        // An index node without entries would be a branch to nowhere; only the root of an empty tree is empty.
+        // An index node without entries leads nowhere; only the root of an empty tree, of depth 0, has no entries.
         if count == 0 && depth != 0 {
             return Err(Corrupt::at(Site::ExtentEmptyIndex));
         }
@@ -262,7 +263,7 @@ impl<'a> ExtentNode<'a> {
         Ok(ExtentNode { header, entries })
     }
 
-    /// The entries of a node that was verified before; any other bytes have none, or wrong ones.
+    /// The entries of a node that was verified before. Bytes that were not verified yield no entries, or wrong ones.
     #[must_use]
     pub fn view(bytes: &'a [u8]) -> ExtentEntries<'a> {
         let none = ExtentEntries::Extents(&[]);
@@ -343,10 +344,10 @@ pub fn has_many_leaves(root: &[u8]) -> bool {
         .is_ok_and(|(header, _)| header.depth() > 1 || header.depth() == 1 && header.entries() > 1)
 }
 
-/// Whether an inode's block area is not a map, or is an ordinary one without entries.
+/// Whether an inode's block area is not the root of an extent tree, or is a valid root without entries.
 #[must_use]
 pub fn is_blank(area: &[u8; crate::inode::BLOCK_AREA]) -> bool {
-    // Always: the header is shorter than the area.
+    // The header can always be read, because it is shorter than the area.
     ExtentHeader::ref_from_prefix(area).is_ok_and(|(header, _)| {
         let is_ordinary = usize::from(header.max()) == (area.len() - ENTRY) / ENTRY;
         header.magic() != MAGIC || header.entries() == 0 && header.depth() == 0 && is_ordinary
@@ -360,14 +361,14 @@ pub fn block_entries(block_bytes: usize) -> u16 {
     ((block_bytes.min(1 << 16) - ENTRY) / ENTRY) as u16
 }
 
-/// Where the tail of a block with `max` entries lies, if the block holds it.
+/// The offset of the tail in a block of extents, if the block has room for a tail.
 fn tail_of(block: &[u8]) -> Option<usize> {
     let (header, _) = ExtentHeader::ref_from_prefix(block).ok()?;
     let at = ENTRY + usize::from(header.max()) * ENTRY;
     (at + TAIL <= block.len()).then_some(at)
 }
 
-/// Compares a block's checksum with its contents; only where `metadata_csum` is on. `seed` is the inode's.
+/// Compares a block's checksum with its contents; for file systems with `metadata_csum`. `seed` is the inode's.
 ///
 /// # Errors
 /// When it differs, or the entries leave no room for a tail.
@@ -394,7 +395,7 @@ pub fn set_tail(block: &mut [u8], seed: u32) {
     block[at..at + TAIL].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Writes a node over `bytes` (a root's 60 bytes or a block): header, entries, zeros. The tail comes later.
+/// Writes a node over `bytes` (a root's 60 bytes or a block): header, entries, zeros. [`set_tail`] writes the checksum.
 ///
 /// # Panics
 /// When the entries do not fit.

@@ -1,8 +1,9 @@
-//! The three feature words of the superblock, by mke2fs's names. Pure values: what a set of features means
-//! for reading an image is decided in [`crate::geometry`], what it means for other programs in the command line.
+//! The three feature words of the superblock, with mke2fs's names for the features. Pure values: [`crate::geometry`]
+//! decides what a set of features means for reading an image, and the command line what it means for other programs.
 //!
-//! A word says what a program must do that does not know a bit in it: with `compat` it may read and write,
-//! with `ro_compat` only read, with `incompat` neither. Unknown bits survive every function here.
+//! Each word determines what a program may do if it does not know one of the word's bits: `compat` allows it to read
+//! and
+//! write, `ro_compat` only to read, `incompat` neither. Every function here keeps unknown bits.
 
 use core::fmt;
 
@@ -56,7 +57,7 @@ features! {
     EXCLUDE_INODE = Compat 0x80 "exclude_inode";
     /// Snapshots exclude blocks (never in Linux).
     EXCLUDE_BITMAP = Compat 0x100 "snapshot_bitmap";
-    /// At most two groups hold backups of the superblock; it says which.
+    /// At most two groups hold backups of the superblock; the superblock says which.
     SPARSE_SUPER2 = Compat 0x200 "sparse_super2";
     /// The journal has an area for fast commits.
     FAST_COMMIT = Compat 0x400 "fast_commit";
@@ -69,9 +70,9 @@ features! {
     COMPRESSION = Incompat 0x1 "compression";
     /// Directory entries hold the type of their inode.
     FILETYPE = Incompat 0x2 "filetype";
-    /// The journal must be replayed before the image is what it says.
+    /// The journal must be replayed before the image is consistent.
     NEEDS_RECOVERY = Incompat 0x4 "needs_recovery";
-    /// Not a file system but the journal of one on another device.
+    /// The device is not a file system but the journal of one on another device.
     JOURNAL_DEV = Incompat 0x8 "journal_dev";
     /// Group descriptors lie in the groups they describe.
     META_BG = Incompat 0x10 "meta_bg";
@@ -110,7 +111,7 @@ features! {
     UNINIT_BG = RoCompat 0x10 "uninit_bg";
     /// Directories may have more than 65,000 subdirectories.
     DIR_NLINK = RoCompat 0x20 "dir_nlink";
-    /// Inodes have room beyond their first 128 bytes, as the superblock says.
+    /// Inodes have fields beyond their first 128 bytes; the superblock says how many bytes of them.
     EXTRA_ISIZE = RoCompat 0x40 "extra_isize";
     /// There is a snapshot (never in Linux).
     SNAPSHOT = RoCompat 0x80 "snapshot";
@@ -134,7 +135,7 @@ features! {
     ORPHAN_PRESENT = RoCompat 0x1_0000 "orphan_present";
 }
 
-/// Names that e2fsprogs understands besides the ones it prints.
+/// Names that are understood in addition to those that are printed, as by e2fsprogs.
 const ALIASES: &[(&str, Feature)] = &[
     ("extents", Feature::EXTENT),
     ("uninit_groups", Feature::UNINIT_BG),
@@ -154,7 +155,7 @@ impl Feature {
         self.mask
     }
 
-    /// The feature that mke2fs calls `name`; `FEATURE_I31` and the like name bits without a name.
+    /// The feature that mke2fs calls `name`; names such as `FEATURE_I31` stand for bits without a name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Feature> {
         let lower = name.to_ascii_lowercase();
@@ -289,8 +290,9 @@ impl Features {
         }
     }
 
-    /// Every feature of the set, compat, then incompat, then ro_compat, from the lowest bit on; bits without a
-    /// name included.
+    /// Every feature of the set, bits without a name included: compat, then incompat, then ro_compat, each from its
+    /// lowest
+    /// bit on.
     pub fn iter(self) -> impl Iterator<Item = Feature> {
         [Word::Compat, Word::Incompat, Word::RoCompat]
             .into_iter()
@@ -303,8 +305,9 @@ impl Features {
             .filter(move |feature| self.has(*feature))
     }
 
-    /// Applies a list as mke2fs's `-O` takes it, from left to right: `name` adds, `^name` removes, `none`
-    /// empties the set. Commas and spaces separate.
+    /// Applies a list in the form of mke2fs's `-O`, from left to right: `name` adds a feature, `^name` removes it, and
+    /// `none`
+    /// empties the set. Words are separated by commas or spaces.
     ///
     /// # Errors
     /// The first word that names no feature.

@@ -294,7 +294,7 @@ impl Geometry {
         self.blocks_per_group
     }
 
-    /// Clusters a group, as many as its bitmap has bits in use.
+    /// Clusters in a group: the number of bits of its bitmap that are in use.
     #[must_use]
     pub fn clusters_per_group(&self) -> u32 {
         self.clusters_per_group

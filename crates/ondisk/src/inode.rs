@@ -1,16 +1,17 @@
-//! Inodes: 128 bytes that every ext2/3/4 has, then `i_extra_isize` more bytes where the file system's
-//! inodes are larger, then extended attributes up to the end of the inode's slot.
+//! Inodes: 128 bytes that every ext2, ext3 and ext4 file system has. Where the file system's inodes are larger,
+//! `i_extra_isize` more bytes of fields follow, and then extended attributes up to the end of the inode's slot.
 //!
 //! ```text
 //! 0      base         128   extra fields   128+extra   attributes ("ibody")      inode_size
 //! ```
 //!
-//! An [`Inode`] is a copy of the base and of the known extra fields. What lies beyond (attributes, extra
-//! fields unknown to us) stays in the slot: [`Inode::write_to`] leaves it as it was. The checksum covers
-//! the whole slot, so it is computed over slots only.
+//! An [`Inode`] is a copy of the base and of the known extra fields. The rest of the slot (attributes, and extra fields
+//! that this crate does not know) is not copied, and [`Inode::write_to`] leaves it as it was. The checksum covers the
+//! whole
+//! slot, so it is computed from the slot only.
 //!
-//! A field that the inode's `i_extra_isize` does not reach does not exist: its getter answers as the
-//! kernel would (zero, or `None`).
+//! A field that `i_extra_isize` does not include does not exist: its getter returns what the kernel would use (zero, or
+//! `None`).
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -26,17 +27,17 @@ use crate::xattr;
 pub const BASE_SIZE: usize = 128;
 /// Bytes of the area that holds block pointers, an extent tree's root, a short symlink or inline data.
 pub const BLOCK_AREA: usize = 60;
-/// Bytes of extra fields that this crate knows; new inodes get this number.
+/// Bytes of extra fields that this crate knows; new inodes get this extra size.
 pub const EXTRA_SIZE: u16 = 32;
 
 /// Bytes of the base and the known extra fields together.
 const KNOWN_SIZE: usize = BASE_SIZE + EXTRA_SIZE as usize;
 /// Words of 8 bytes in [`Inode::words`].
 pub const RECORD_WORDS: usize = KNOWN_SIZE / 8;
-/// Where the two halves of the checksum lie.
+/// The offsets of the two halves of the checksum.
 const CHECKSUM_LO: usize = 0x7c;
 const CHECKSUM_HI: usize = 0x82;
-/// How far `i_extra_isize` must reach for each extra field.
+/// How large `i_extra_isize` must be for the inode to have each extra field.
 const REACH_CHECKSUM_HI: u16 = 4;
 const REACH_CTIME: u16 = 8;
 const REACH_MTIME: u16 = 12;
@@ -96,11 +97,11 @@ impl Inode {
         links_count, set_links_count: u16 = i_links_count;
         /// When the inode was deleted (seconds), or the next inode of the orphan list.
         dtime, set_dtime: u32 = i_dtime;
-        /// The number of sectors' low word, as stored; see [`Inode::sectors`].
+        /// The low word of the number of sectors, as stored; see [`Inode::sectors`].
         blocks_lo, set_blocks_lo: u32 = i_blocks_lo;
         /// Bytes of extra fields that follow the base; 0 in a zeroed inode.
         extra_size, set_extra_size: u16 = i_extra_isize;
-        /// The size of any type of file with both words, as stored; see [`Inode::size`].
+        /// Both words of the size as stored, whatever the type of file; see [`Inode::size`].
         size_both_words, set_size: u64 = i_size_lo, i_size_high;
     }
 
@@ -117,7 +118,7 @@ impl Inode {
     pub fn parse(slot: &[u8]) -> Result<Inode, Corrupt> {
         let extra = extra_size_of(slot).ok_or_else(|| Corrupt::at(Site::InodeExtraSize))?;
         let mut bytes = [0; KNOWN_SIZE];
-        // The first word beyond the base is the extra size itself; an inode with extra size 0 still has it.
+        // The first word beyond the base is the extra size itself, which exists even in an inode with extra size 0.
         let known = (BASE_SIZE + extra.min(usize::from(EXTRA_SIZE))).min(slot.len());
         bytes[..known].copy_from_slice(&slot[..known]);
         Ok(Inode::read_from_bytes(&bytes).unwrap_or_else(|_| unreachable!()))
@@ -133,13 +134,13 @@ impl Inode {
         slot[..len].copy_from_slice(&self.as_bytes()[..len]);
     }
 
-    /// The fields as words, for a caller that keeps them where they are copied word by word; see [`Inode::of_words`].
+    /// The fields as words of 8 bytes, for a caller that copies them word by word; see [`Inode::of_words`].
     #[must_use]
     pub fn words(&self) -> [u64; RECORD_WORDS] {
         zerocopy::transmute!(*self)
     }
 
-    /// The fields that [`Inode::words`] gave.
+    /// The inode whose fields [`Inode::words`] returned.
     #[must_use]
     pub fn of_words(words: [u64; RECORD_WORDS]) -> Inode {
         zerocopy::transmute!(words)
@@ -149,7 +150,7 @@ impl Inode {
         self.extra_size() >= extra
     }
 
-    /// The type of file that the mode names; `None` for a mode that names none.
+    /// The type of file in the mode; `None` if the mode has no valid type.
     #[must_use]
     pub fn file_type(&self) -> Option<FileType> {
         FileType::from_mode(self.mode())
@@ -166,7 +167,8 @@ impl Inode {
         self.i_flags.set(flags.0);
     }
 
-    /// Bytes in the file. The high word counts for regular files, and for directories if `large_dir` is on.
+    /// The size of the file in bytes. The high word counts only in regular files, and in directories if `large_dir` is
+    /// on.
     #[must_use]
     pub fn size(&self, large_dir: bool) -> u64 {
         match self.file_type() {
@@ -191,7 +193,7 @@ impl Inode {
         }
     }
 
-    /// Sets [`Self::sectors`], choosing the unit; `false` if the count does not fit.
+    /// Sets [`Self::sectors`] and chooses the unit; returns `false` if the count does not fit.
     #[must_use]
     pub fn set_sectors(&mut self, sectors: u64, huge_file: bool, block_size: BlockSize) -> bool {
         let in_blocks = sectors >> (block_size.bits() - 9);
@@ -236,19 +238,19 @@ impl Inode {
             .then(|| self.time(self.i_crtime, self.i_crtime_extra, REACH_CRTIME))
     }
 
-    /// Sets [`Self::atime`]; what an inode without extra fields can't hold is dropped.
+    /// Sets [`Self::atime`]; in an inode without extra fields, the part of the time that it can't hold is dropped.
     pub fn set_atime(&mut self, time: Timestamp) {
         let (low, extra) = self.encode_time(time, REACH_ATIME);
         (self.i_atime, self.i_atime_extra) = (low, extra);
     }
 
-    /// Sets [`Self::ctime`]; what an inode without extra fields can't hold is dropped.
+    /// Sets [`Self::ctime`]; in an inode without extra fields, the part of the time that it can't hold is dropped.
     pub fn set_ctime(&mut self, time: Timestamp) {
         let (low, extra) = self.encode_time(time, REACH_CTIME);
         (self.i_ctime, self.i_ctime_extra) = (low, extra);
     }
 
-    /// Sets [`Self::mtime`]; what an inode without extra fields can't hold is dropped.
+    /// Sets [`Self::mtime`]; in an inode without extra fields, the part of the time that it can't hold is dropped.
     pub fn set_mtime(&mut self, time: Timestamp) {
         let (low, extra) = self.encode_time(time, REACH_MTIME);
         (self.i_mtime, self.i_mtime_extra) = (low, extra);
@@ -279,7 +281,7 @@ impl Inode {
         }
     }
 
-    /// Tells apart the users of a reused inode number.
+    /// The generation, which distinguishes successive users of one inode number.
     #[must_use]
     pub fn generation(&self) -> Generation {
         Generation(self.i_generation.get())
@@ -322,7 +324,7 @@ impl Inode {
         }
     }
 
-    /// The inode changed now: its ctime and its version say so.
+    /// Records a change of the inode at time `now`: sets its ctime and increments its version.
     pub fn stamp(&mut self, now: Timestamp) {
         self.set_ctime(now);
         self.set_version(self.version().wrapping_add(1));
@@ -368,7 +370,7 @@ impl Inode {
         self.i_version.set((references & 0xffff_ffff) as u32);
     }
 
-    /// The seconds of `mtime` as stored; in old `ea_inode` files it is the number of the inode they serve.
+    /// The seconds of `mtime` as stored; in old `ea_inode` files, the number of the inode whose attribute they hold.
     #[must_use]
     pub fn mtime_word(&self) -> u32 {
         self.i_mtime.get()
@@ -448,10 +450,11 @@ fn extra_size_of(slot: &[u8]) -> Option<usize> {
     }
 }
 
-/// The part of a slot that holds the inode's fields, without attributes: what a fast commit's INODE record carries.
+/// The part of a slot that holds the inode's fields, without attributes: the contents of a fast commit's INODE record.
 ///
-/// `None` for a slot shorter than the base, for a bad extra size, and where the slot has room for extra fields but the
-/// inode has none (as `tune2fs -I` leaves it): e2fsck looks for their size in the record, where the next one begins.
+/// `None` for a slot shorter than the base and for a bad extra size. Also `None` if the slot has room for extra fields
+/// but the inode has none (as `tune2fs -I` leaves it): its record would have only the base, and e2fsck would read the
+/// extra size from the next record.
 #[must_use]
 pub fn fields(slot: &[u8]) -> Option<&[u8]> {
     let extra = extra_size_of(slot).filter(|extra| *extra != 0 || slot.len() == BASE_SIZE)?;
@@ -473,9 +476,10 @@ pub fn attribute_area_mut(slot: &mut [u8]) -> Option<&mut [u8]> {
     slot.get_mut(BASE_SIZE + extra..)
 }
 
-/// Whether nothing of what a slot held shows once a fast commit's INODE record of a file with extents, with this
-/// number of bytes of extra fields, was written over it: Linux and e2fsck leave the block area as it was if it begins
-/// like a map, and what lies behind the extra fields in any case.
+/// Whether a fast commit's INODE record with `extra_size` bytes of extra fields, for a file with extents, replaces all
+/// of a
+/// slot's contents. Linux and e2fsck do not overwrite a block area that begins like a map, nor anything after the extra
+/// fields.
 #[must_use]
 pub fn is_replaced_by_record(slot: &[u8], extra_size: usize) -> bool {
     let attributes = slot.get(BASE_SIZE + extra_size..).unwrap_or_default();
@@ -483,14 +487,14 @@ pub fn is_replaced_by_record(slot: &[u8], extra_size: usize) -> bool {
         && !xattr::is_area(attributes)
 }
 
-/// The checksum seed of everything that belongs to one inode: the slot, extent blocks, directory blocks.
+/// The checksum seed of everything that belongs to one inode: its slot, its extent blocks and its directory blocks.
 #[must_use]
 pub fn checksum_seed(fs_seed: u32, ino: Ino, generation: Generation) -> u32 {
     let seed = crc32c(fs_seed, &ino.0.to_le_bytes());
     crc32c(seed, &generation.0.to_le_bytes())
 }
 
-/// The checksum of a slot, and whether all 32 bits of it are stored. The slot has at least 128 bytes.
+/// The checksum of a slot, and whether the slot stores all 32 bits of it. The slot has at least 128 bytes.
 fn checksum_of(slot: &[u8], fs_seed: u32, ino: Ino) -> (u32, bool) {
     let generation = u32::from_le_bytes([slot[0x64], slot[0x65], slot[0x66], slot[0x67]]);
     let seed = checksum_seed(fs_seed, ino, Generation(generation));
@@ -508,7 +512,7 @@ fn checksum_of(slot: &[u8], fs_seed: u32, ino: Ino) -> (u32, bool) {
     }
 }
 
-/// Compares the checksum in a slot with its contents; only where `metadata_csum` is on.
+/// Compares the checksum in a slot with its contents; for file systems with `metadata_csum`.
 ///
 /// # Errors
 /// When it differs, or the slot is shorter than 128 bytes.
@@ -536,7 +540,7 @@ pub fn verify_checksum(slot: &[u8], fs_seed: u32, ino: Ino) -> Result<(), Corrup
     }
 }
 
-/// Writes the checksum of a slot's contents into it; the last thing to be written.
+/// Writes the checksum of a slot's contents into it. The caller does this after all other changes of the slot.
 ///
 /// # Panics
 /// When the slot is shorter than 128 bytes.

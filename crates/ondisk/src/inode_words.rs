@@ -1,4 +1,4 @@
-//! The words that inodes are made of: types of files, flags, times. Pure values, total on any bits.
+//! The words that inodes are made of: types of files, flags, times. Pure values; every function accepts any bits.
 
 use core::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -70,7 +70,7 @@ impl FileType {
         }
     }
 
-    /// The number that a directory entry holds for this type (`filetype` on).
+    /// The number that a directory entry holds for this type, in file systems with `filetype`.
     #[must_use]
     pub fn dirent_code(self) -> u8 {
         match self {
@@ -84,7 +84,7 @@ impl FileType {
         }
     }
 
-    /// The type of a directory entry's number; `None` for 0 (unknown) and numbers without meaning.
+    /// The type that a directory entry's number stands for; `None` for 0 (unknown) and for undefined numbers.
     #[must_use]
     pub fn from_dirent_code(code: u8) -> Option<FileType> {
         match code {
@@ -99,7 +99,7 @@ impl FileType {
         }
     }
 
-    /// The letter `ls -l` begins with.
+    /// The first letter of an entry in `ls -l`.
     #[must_use]
     pub fn letter(self) -> char {
         match self {
@@ -114,7 +114,7 @@ impl FileType {
     }
 }
 
-/// A set of inode flags. Unknown bits survive.
+/// A set of inode flags. Every function keeps unknown bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[repr(transparent)]
 pub struct Flags(pub u32);
@@ -158,7 +158,7 @@ flags! {
     INDEX = 0x0000_1000, 'I', "Indexed_directory";
     /// The tail is not merged; Linux ignores it.
     NO_TAIL = 0x0000_8000, 't', "No_Tailmerging";
-    /// Directories below are unrelated: spread them over groups.
+    /// Directories in this one are unrelated: they are spread over groups.
     TOP_DIR = 0x0002_0000, 'T', "Top_of_Directory_Hierarchies";
     /// Mapped by extents.
     EXTENTS = 0x0008_0000, 'e', "Extents";
@@ -170,7 +170,7 @@ flags! {
     CASEFOLD = 0x4000_0000, 'F', "Casefold";
     /// Contents begin in the inode.
     INLINE_DATA = 0x1000_0000, 'N', "Inline_Data";
-    /// What is made in the directory belongs to its project.
+    /// New files and directories in the directory get its project.
     PROJECT_INHERIT = 0x2000_0000, 'P', "Project_Hierarchy";
     /// Protected by a hash tree beyond its end (fs-verity).
     VERITY = 0x0010_0000, 'V', "Verity";
@@ -204,7 +204,7 @@ impl Flags {
     }
 }
 
-/// As `lsattr` shows flags: a letter where set, `-` where not.
+/// The flags as `lsattr` shows them: a letter for each flag that is set, `-` for the others.
 impl fmt::Display for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = Flags::NAMED.iter().filter(|(_, letter, _)| *letter != '-');
@@ -231,7 +231,7 @@ impl Timestamp {
     /// The first and the last second that an inode with extra fields can hold.
     pub const RANGE: core::ops::RangeInclusive<i64> = -0x8000_0000..=0x3_7fff_ffff;
 
-    /// From the seconds word and the extra word (2 bits of epoch, 30 bits of nanoseconds).
+    /// A time from the seconds word and the extra word (2 bits of epoch, 30 bits of nanoseconds).
     #[must_use]
     pub fn decode(low: u32, extra: u32) -> Timestamp {
         // The low word is signed; each epoch adds 2^32 seconds to it.
@@ -241,8 +241,8 @@ impl Timestamp {
         }
     }
 
-    /// The seconds word and the extra word. Seconds out of [`Self::RANGE`] become its nearest end, and there are no
-    /// nanoseconds at its ends, as in Linux.
+    /// The seconds word and the extra word. Seconds outside [`Self::RANGE`] become the nearest end of the range; at
+    /// both ends the nanoseconds are 0, as in Linux.
     #[must_use]
     pub fn encode(self) -> (u32, u32) {
         let (first, last) = (*Timestamp::RANGE.start(), *Timestamp::RANGE.end());
@@ -257,7 +257,7 @@ impl Timestamp {
         (low, nanoseconds << 2 | epoch as u32)
     }
 
-    /// The seconds word of an inode without extra fields: 1901 to 2038, the nearest end outside.
+    /// The seconds word of an inode without extra fields, from 1901 to 2038; times outside become the nearest end.
     #[must_use]
     pub fn encode_seconds(self) -> u32 {
         let seconds = self.seconds.clamp(i32::MIN.into(), i32::MAX.into());
@@ -265,7 +265,7 @@ impl Timestamp {
     }
 }
 
-/// Keeps times outside [`Timestamp::RANGE`] as they are.
+/// Keeps times outside [`Timestamp::RANGE`] unchanged.
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Timestamp {
         let whole = |seconds| i64::try_from(seconds).unwrap_or(i64::MAX);

@@ -1,8 +1,10 @@
-//! Printers: every structure in words, for `dump`, `info`, tests and messages, so that all of them speak one language.
+//! Printers: every structure as text, used by `dump`, `info`, tests and messages, so that all use the same words.
 //!
-//! A printer borrows a structure and implements `Display`: one `name: value` line a field, sections apart by an
-//! empty line, no final newline. Any bytes may be printed, checked or not. Names that are not UTF-8 or hold
-//! control characters are escaped as `\xNN`, so that no image can drive a terminal.
+//! A printer borrows a structure and implements `Display`. It writes one `name: value` line for each field, an empty
+//! line
+//! between sections, and no final newline. It accepts any bytes, verified or not. Names that are not UTF-8 or hold
+//! control
+//! characters are escaped as `\xNN`, so that no image can send commands to a terminal.
 
 use core::fmt::{self, Display, Formatter};
 
@@ -20,10 +22,10 @@ pub use journal::{JournalText, LogBlockText, MmpText, RecordText};
 pub use superblock::SuperblockText;
 pub use words::{Bytes, Hex, PrintedName, Utc, Uuid};
 
-/// Where values begin.
+/// The column where values begin.
 const WIDTH: usize = 26;
 
-/// Writes lines, with a newline before each but the first.
+/// Writes lines, with a newline before each except the first.
 struct Lines<'a, 'b> {
     f: &'a mut Formatter<'b>,
     is_first: bool,
@@ -34,17 +36,17 @@ impl<'a, 'b> Lines<'a, 'b> {
         Lines { f, is_first: true }
     }
 
-    /// `name:` and the value, in columns.
+    /// Writes `name:` and the value, in columns.
     fn field(&mut self, name: &str, value: impl Display) -> fmt::Result {
         self.line(format_args!("{:<WIDTH$}{value}", Label(name)))
     }
 
-    /// The same, unless there is nothing to say.
+    /// Writes `name:` and the value if there is a value.
     fn maybe(&mut self, name: &str, value: Option<impl Display>) -> fmt::Result {
         value.map_or(Ok(()), |value| self.field(name, value))
     }
 
-    /// A line as it is.
+    /// Writes a line unchanged.
     fn line(&mut self, line: impl Display) -> fmt::Result {
         if !core::mem::take(&mut self.is_first) {
             self.f.write_str("\n")?;
@@ -52,7 +54,7 @@ impl<'a, 'b> Lines<'a, 'b> {
         write!(self.f, "{line}")
     }
 
-    /// An empty line and a heading.
+    /// Writes an empty line and a heading.
     fn section(&mut self, heading: &str) -> fmt::Result {
         if !self.is_first {
             self.line("")?;
@@ -61,7 +63,7 @@ impl<'a, 'b> Lines<'a, 'b> {
     }
 }
 
-/// A field's name with its colon; padding counts both.
+/// A field's name with a colon, both of which count when the column is padded.
 struct Label<'a>(&'a str);
 
 impl Display for Label<'_> {

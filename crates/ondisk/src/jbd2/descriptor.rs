@@ -1,7 +1,7 @@
 //! Descriptor blocks: a header, then one tag for each block whose copy follows in the log.
 //!
-//! A tag has 8 to 16 bytes, see [`LogFormat::tag_bytes`]; unless it says "same UUID as before", 16 bytes of UUID
-//! follow it (Linux writes those once in a block and nobody reads them). The last tag says that it is the last.
+//! A tag has 8 to 16 bytes, see [`LogFormat::tag_bytes`]. 16 bytes of UUID follow it unless its flag "same UUID" is set
+//! (Linux writes the UUID once in a block, and never reads it). The last tag has the flag "last tag".
 
 use super::{BlockHeader, BlockKind, JournalChecksum, LogFormat};
 use crate::numbers::{FsBlock, Tid};
@@ -15,9 +15,9 @@ const UUID_BYTES: usize = 16;
 /// One block of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockTag {
-    /// Where the block belongs.
+    /// The number of the block that was copied.
     pub block: FsBlock,
-    /// Whether the copy's first four bytes were the journal's magic number and stand as zeros in the log.
+    /// Whether the copy's first four bytes, which were the journal's magic number, are replaced by zeros in the log.
     pub is_escaped: bool,
     /// Whether no UUID follows the tag.
     pub has_same_uuid: bool,
@@ -25,7 +25,7 @@ pub struct BlockTag {
     pub is_deleted: bool,
     /// Whether it is the descriptor block's last.
     pub is_last: bool,
-    /// The copy's checksum as [`LogFormat::data_checksum`] gives it; 0 without.
+    /// The checksum of the copy ([`LogFormat::data_checksum`]); 0 in a log without checksums.
     pub checksum: u32,
 }
 
@@ -86,7 +86,7 @@ impl BlockTag {
     }
 }
 
-/// The big-endian word at a byte of a tag, whose length the caller has made sure of.
+/// The big-endian word at byte `at` of a tag. The caller has checked the tag's length.
 fn be32(bytes: &[u8], at: usize) -> u32 {
     bytes[at..]
         .first_chunk::<4>()
@@ -99,7 +99,7 @@ fn put32(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 4].copy_from_slice(&word);
 }
 
-/// The tags of a descriptor block, in order; ends after the last tag or where no further one fits.
+/// The tags of a descriptor block in order, up to the last tag or to the block's end.
 #[derive(Clone, Debug)]
 pub struct Tags<'a> {
     format: LogFormat,
@@ -139,14 +139,15 @@ impl Iterator for Tags<'_> {
 pub struct DescriptorWriter<'a> {
     format: LogFormat,
     block: &'a mut [u8],
-    /// Where the next tag goes.
+    /// The offset of the next tag.
     next: usize,
-    /// Where the newest tag stands.
+    /// The newest tag and its offset.
     newest: Option<(usize, BlockTag)>,
 }
 
 impl<'a> DescriptorWriter<'a> {
-    /// Begins a descriptor block of transaction `tid` over `block`, which is one whole block and is zeroed first.
+    /// Begins a descriptor block of transaction `tid` in `block`, which is one whole block of the log and is zeroed
+    /// first.
     #[must_use]
     pub fn new(format: &LogFormat, tid: Tid, block: &'a mut [u8]) -> DescriptorWriter<'a> {
         use zerocopy::IntoBytes;
@@ -161,8 +162,9 @@ impl<'a> DescriptorWriter<'a> {
         }
     }
 
-    /// Appends a tag for `block`, whose copy in the log has the given checksum; `uuid` is written after the first tag.
-    /// Returns whether there was room.
+    /// Appends a tag for `block`, whose copy in the log has the given checksum. `uuid` is written after the first tag.
+    /// Returns
+    /// whether the tag fitted.
     #[must_use]
     pub fn push(
         &mut self,
@@ -194,7 +196,7 @@ impl<'a> DescriptorWriter<'a> {
         true
     }
 
-    /// Marks the newest tag as the last and writes the block's checksum. A block without tags ends in none.
+    /// Marks the newest tag as the last and writes the block's checksum. If there are no tags, none is marked.
     pub fn finish(self) {
         if let Some((at, tag)) = self.newest {
             let tag = BlockTag {

@@ -1,4 +1,5 @@
-//! One reader for both kinds of maps: it asks for the next block of the map, or yields a run.
+//! One reader for extent trees and maps of pointers. It does no I/O: it asks for the next block of the map, or yields a
+//! run.
 
 use core::ops::Range;
 
@@ -10,10 +11,10 @@ use crate::inode::BLOCK_AREA;
 use crate::numbers::{BlockSize, FsBlock};
 use crate::site::Corrupt;
 
-/// What a reader needs or found.
+/// What a reader needs next, or has found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MapStep {
-    /// This block of the map comes next: [`MapReader::supply`].
+    /// The reader needs this block of the map: see [`MapReader::supply`].
     Node(MapNode),
     /// The next run.
     Run(Run),
@@ -24,29 +25,30 @@ pub enum MapStep {
 /// A block of a map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapNode {
-    /// Its place, which is one of the blocks that the reader's caller allows.
+    /// The block's number, which is one of the blocks that may be pointed to.
     pub block: FsBlock,
-    /// The node's depth in an extent tree, 0 for one that holds extents. In a map of pointers, the number of blocks of
-    /// pointers from this one to the data: 1 to 3.
+    /// In an extent tree, the depth of the node; 0 for a node that holds extents. In a map of pointers, the number of
+    /// blocks
+    /// of pointers from this one to the data: 1 to 3.
     pub depth: u16,
     /// The first logical block that it may map.
     pub logical: u64,
 }
 
-/// A walk through one map, from any logical block on. `B` is what the caller keeps a block in; the reader holds at most
-/// one for each level.
+/// A walk through one map, from any logical block on. `B` is the type in which the caller keeps a block; the reader
+/// holds at most one block for each level.
 pub struct MapReader<B>(Walk<B>);
 
 enum Walk<B> {
     Tree(TreeWalk<B>),
-    /// Larger than a tree's, and rarer: a reader is moved several times before it reads.
+    /// Boxed, because it is larger than a tree's walk and rarer, and a reader is moved several times before it reads.
     Pointers(Box<PointerWalk<B>>),
     /// After an error.
     Over,
 }
 
 impl<B: AsRef<[u8]>> MapReader<B> {
-    /// A reader before the first run of the map whose root is `area`. Only `blocks` may be pointed to.
+    /// A reader that begins before the first run of the map whose root is `area`. Entries may point to `blocks` only.
     ///
     /// # Errors
     /// When the root of an extent tree is wrong.
@@ -62,13 +64,15 @@ impl<B: AsRef<[u8]>> MapReader<B> {
         }))
     }
 
-    /// The block of the map that is needed to go on, or the run with the smallest logical block among those that end
-    /// after `from`; runs of extents are whole, those of pointers begin at `from` or later and end with their block of
-    /// pointers. `from` must not be smaller than in earlier calls. Without [`MapReader::supply`] in between, a
-    /// block is asked for again.
+    /// The block of the map that the reader needs to go on, or the next run: the one with the smallest logical block
+    /// among
+    /// the runs that end after `from`. A run of an extent tree is a whole extent; a run of pointers begins at `from` or
+    /// later
+    /// and ends with its block of pointers at the latest. `from` must not be smaller than in earlier calls. Until
+    /// [`MapReader::supply`] is called, the reader asks for the same block again.
     ///
     /// # Errors
-    /// When a pointer leads out of the blocks that are allowed; the walk is then over.
+    /// When a pointer leads out of the allowed blocks; the walk then ends.
     pub fn next(&mut self, from: u64) -> Result<MapStep, Corrupt> {
         match &mut self.0 {
             Walk::Tree(tree) => Ok(tree.next(from)),
@@ -83,11 +87,12 @@ impl<B: AsRef<[u8]>> MapReader<B> {
         }
     }
 
-    /// Brings the block that [`MapReader::next`] asked for last. Checksums are the caller's task.
+    /// Supplies the block that [`MapReader::next`] last asked for. The caller checks the block's checksum.
     ///
     /// # Errors
-    /// When it is not a node of an extent tree that fits its place; the walk is then over. The error does not name the
-    /// node, which the caller knows.
+    /// When the block is not a node of an extent tree that fits its place; the walk then ends. The error does not name
+    /// the
+    /// node, because the caller knows it.
     pub fn supply(&mut self, bytes: B) -> Result<(), Corrupt> {
         match &mut self.0 {
             Walk::Tree(tree) => {
@@ -106,7 +111,7 @@ impl<B: AsRef<[u8]>> MapReader<B> {
     }
 }
 
-/// What [`MapReader::next`] would yield first, for a tree that consists of its root, as most do. Nothing is copied.
+/// The first step of [`MapReader::next`], if the tree consists of its root only, as most do. Copies nothing.
 ///
 /// # Errors
 /// When the root is wrong.

@@ -1,4 +1,4 @@
-//! Directory blocks in words: records, and the index of hashed directories.
+//! Directory blocks as text: records, and the index of hashed directories.
 
 use core::fmt::{self, Display, Formatter};
 
@@ -6,12 +6,12 @@ use super::{Lines, PrintedName};
 use crate::dirent::{self, DirForm};
 use crate::htree::IndexBlock;
 
-/// Prints the records of one directory block, free ones too; ends at the first that is broken.
+/// Prints the records of one directory block, including free ones; ends at the first broken record.
 #[derive(Clone, Copy)]
 pub struct DirectoryText<'a> {
     /// The block, or the bytes of an inline directory.
     pub block: &'a [u8],
-    /// How its records are written.
+    /// The form of its records.
     pub form: DirForm,
 }
 

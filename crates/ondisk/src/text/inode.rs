@@ -1,4 +1,4 @@
-//! Inodes, extent nodes and attribute lists in words.
+//! Inodes, extent nodes and attribute lists as text.
 
 use core::fmt::{self, Display, Formatter};
 
@@ -11,14 +11,14 @@ use crate::inode_words::{FileType, Flags, Timestamp};
 use crate::numbers::Ino;
 use crate::xattr::{self, Value};
 
-/// Prints one inode from its slot in the inode table, checked or not.
+/// Prints one inode from its slot in the inode table, whether verified or not.
 #[derive(Clone, Copy)]
 pub struct InodeText<'a> {
     /// The inode's bytes in the table.
     pub slot: &'a [u8],
     /// The file system's geometry.
     pub geometry: &'a Geometry,
-    /// Which inode.
+    /// The inode's number.
     pub ino: Ino,
 }
 
@@ -147,7 +147,7 @@ impl InodeText<'_> {
             _ if flags.contains(Flags::INLINE_DATA) => lines.field("contents", "in the inode"),
             _ if flags.contains(Flags::EXTENTS) => lines.field("contents", "mapped by extents"),
             Some(FileType::Symlink) if inode.size(false) < area.len() as u64 => {
-                // Below 60, as the guard says.
+                // Less than 60, as the guard checks.
                 let target = &area[..inode.size(false) as usize];
                 lines.field("target", PrintedName(target))
             }
@@ -163,7 +163,7 @@ impl InodeText<'_> {
     }
 }
 
-/// Prints one node of an extent tree, an entry a line.
+/// Prints one node of an extent tree, one line for each entry.
 #[derive(Clone, Copy)]
 pub struct ExtentNodeText<'a>(pub &'a ExtentNode<'a>);
 
@@ -199,7 +199,7 @@ impl Display for ExtentNodeText<'_> {
     }
 }
 
-/// Prints a list of attributes, one a line.
+/// Prints a list of attributes, one on each line.
 #[derive(Clone, Copy)]
 pub struct XattrsText<'a>(pub xattr::ListPlace<'a>);
 

@@ -1,4 +1,4 @@
-//! A block and inodes' areas written by a kernel, and lists broken by hand.
+//! Attribute lists in a block and in inodes, as a kernel wrote them, and lists that were broken by hand.
 
 use super::*;
 use crate::inode;
@@ -35,7 +35,7 @@ fn the_golden_block_verifies_and_is_written_back_identical() {
         sizes,
         [Value::Here(&[b'A'; 101]), Value::Here(&[b'B'; 200])]
     );
-    // The kernel put b's value in first.
+    // The kernel wrote b's value before a's.
     let mut written = vec![0xee; 1024];
     all.reverse();
     assert!(encode(&mut written, BLOCK_HEADER, &all));
@@ -56,7 +56,7 @@ fn the_golden_access_list_is_converted_and_back_identical() {
         panic!("no value is elsewhere");
     };
     let xattr = crate::acl::disk_to_xattr(disk).unwrap();
-    // Version 2, as the kernel hands lists out, and 8 bytes an entry.
+    // Version 2 in the form in which system calls exchange lists, with 8 bytes for each entry.
     assert_eq!((&xattr[..4], xattr.len() % 8), (&[2, 0, 0, 0][..], 4));
     assert_eq!(crate::acl::xattr_to_disk(&xattr).unwrap(), disk);
 }
@@ -125,7 +125,7 @@ fn names_split_at_their_prefix() {
     assert_eq!(prefix(9), None);
 }
 
-/// A block with one attribute of a four-byte value, changed by `change`.
+/// Reads a block that has one attribute with a four-byte value, after `change` changed the block.
 fn broken(change: impl Fn(&mut [u8])) -> Result<usize, Site> {
     let mut block = vec![0; 1024];
     let value = Value::Here(b"abcd");
@@ -149,7 +149,7 @@ fn each_kind_of_damage_has_its_site() {
     assert_eq!(broken(|block| block[0] = 1), Err(Site::XattrBlockHeader));
     assert_eq!(broken(|block| block[8] = 2), Err(Site::XattrBlockHeader));
     assert_eq!(broken(|block| block[48] = 0), Err(Site::XattrName));
-    // The value begins inside the list, ends after the block, is too long.
+    // In turn: the value begins inside the list, ends after the block, is too long.
     assert_eq!(
         broken(|block| block[34..36].copy_from_slice(&[50, 0])),
         Err(Site::XattrValue)
@@ -159,7 +159,7 @@ fn each_kind_of_damage_has_its_site() {
         Err(Site::XattrValue)
     );
     assert_eq!(broken(|block| block[43] = 0xff), Err(Site::XattrValue));
-    // Nothing ends the list.
+    // The list has no end mark.
     assert_eq!(
         broken(|block| block[32..].fill(0xff)),
         Err(Site::XattrEntry)
