@@ -23,7 +23,7 @@ mod checked {
         static NEXT: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// A lock's rank and its place among the locks of that rank, kept beside it.
+    /// A lock's rank and its order among the locks of that rank; the lock stores it.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Kept(Rank, u64);
 
@@ -78,7 +78,7 @@ mod checked {
 
     impl Drop for Held {
         fn drop(&mut self) {
-            // The stack itself may be gone when a guard lives in another thread-local value.
+            // If the guard is stored in another thread-local value, the stack may already have been destroyed.
             let _ = STACK.try_with(|stack| {
                 let mut stack = stack.borrow_mut();
                 if let Some(at) = stack.iter().rposition(|entry| entry.number == self.0) {

@@ -16,43 +16,46 @@ pub enum Rank {
     Output,
     /// The position of one open file, held across the read or the write that moves it.
     FilePosition,
-    /// Freezing and thawing, and where changes wait meanwhile; held for a look.
+    /// Freezing and thawing the file system: the gate's state, on which changes wait meanwhile; held briefly.
     Freeze,
-    /// Moves of directories to other parents; one a file system.
+    /// Moves of directories to other parents; each file system has one such lock.
     Rename,
-    /// One inode: names, map, attributes. Several in ascending order of their numbers.
+    /// One inode: its names, map and attributes. A thread that locks several does so in ascending order of their
+    /// numbers.
     Inode,
-    /// Reads of one file's data against what takes its blocks away; writes in place hold the inode's lock.
+    /// One file's data: held shared by reads, exclusively by what takes blocks away from the file. Writes in place hold
+    /// the inode's lock instead.
     InodeData,
     /// The classic list of orphans.
     OrphanList,
-    /// Blocks of attributes, which inodes share: their counts of references, and where they are found by contents.
+    /// Attribute blocks, which inodes share: their reference counts, and the index that finds them by contents.
     XattrBlock,
-    /// What changed in an epoch, for the fsync log; held for a look.
+    /// What an epoch changed, kept for the fsync log; held briefly.
     LogChanges,
-    /// Which fsync log is running; held for a look.
+    /// Which fsync log is running; held briefly.
     LogRunning,
     /// The fsync log's running batch: shared by threads that add to it, exclusive for the thread that encodes it.
     LogBatch,
     /// A node of the log tree, from the root down.
     LogTree,
-    /// Drawing back what is kept for files and threads; held until all of it is available to others.
+    /// Taking back what is kept for files and threads; held until all of it is available to others.
     DrawBack,
-    /// Blocks kept for one file, or for one thread's small files, that are not in use yet; held for a look.
+    /// Blocks kept for one file, or for one thread's small files, that are not in use yet; held briefly.
     Preallocation,
-    /// Making records of inode tables readable; held across that I/O, alone.
+    /// Initialising a part of an inode table; held across the I/O that does it.
     InodeTable,
-    /// Which windows of inode numbers there are; held for a look.
+    /// The list of windows of inode numbers; held briefly.
     InodeWindows,
     /// One window of inode numbers: a directory's, or a core's.
     InodeWindow,
     /// One block group's bitmaps and counts in memory.
     Group,
-    /// That a sum is low: held by the thread that draws back the leases of it.
+    /// Taking back all threads' leases of a sum that became small; held by the thread that does so.
     Scarcity,
-    /// The leader of the commit or the checkpoint, and up to where they are done; held for a look, never across I/O.
+    /// The leader of the commit or the checkpoint, and the epochs that they have finished; held briefly, never across
+    /// I/O.
     JournalLeader,
-    /// The door at which new handles wait while an epoch drains; alone.
+    /// The gate where new handles wait while an epoch drains; no other lock is taken under it.
     EpochGate,
     /// A metadata object's live value and its sealed image: a copy of one block at most.
     StageLatch,
@@ -60,17 +63,17 @@ pub enum Rank {
     EpochList,
     /// The log's head, tail and superblock: held by the leader across the log's I/O.
     LogArea,
-    /// The writer of the fsync log; held for a look, never across I/O.
+    /// The writer of the fsync log; held briefly, never across I/O.
     LogLeader,
-    /// Which committed images are not home yet.
+    /// Committed images that are not written home yet.
     JournalLists,
-    /// A hand that evicts loaded inodes in its part of the table; only tried.
+    /// A hand that evicts loaded inodes in its part of the table; taken with `try_lock` only.
     IcacheHand,
-    /// The place where a table of cached things looks next for one to evict; only tried.
+    /// The place where a table of cached things looks next for one to evict; taken with `try_lock` only.
     Hand,
-    /// The forms of mechanisms that were chosen: held while each mechanism is switched.
+    /// The chosen form of each mechanism; held while a mechanism is switched to another form.
     Forms,
-    /// The plain form's one lock around the table of loaded inodes.
+    /// The one lock around the table of loaded inodes, if the table is used in its plain form.
     IcacheTable,
     /// One bucket of the table of loaded inodes.
     IcacheBucket,
@@ -80,7 +83,7 @@ pub enum Rank {
     DeviceOrder,
     /// A device's own tables (a memory device's shard of chunks); never held across I/O.
     Device,
-    /// What a progress display shows; nothing is locked or written under it but the terminal.
+    /// What a progress display shows; the only thing locked or written under it is the terminal.
     Progress,
     /// A lock under which no other lock is ever taken.
     Leaf,

@@ -221,7 +221,7 @@ impl<G: Send> Domain<G> {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// Takes the epoch one up, if no guard of an earlier one is left; gives the epoch then.
+    /// Increments the epoch, if no guard of an earlier epoch is left; returns the epoch afterwards.
     pub fn advance(&self) -> u64 {
         let now = self.epoch();
         // SeqCst: after what was put out of reach in earlier epochs; pairs with the fence in `enter`. If this fence

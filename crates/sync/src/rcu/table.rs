@@ -1,18 +1,22 @@
-//! The table: find without a lock, change under one bucket's, grow while both go on.
+//! The table: entries are found without a lock and changed under their bucket's lock; it grows while both go on.
 //!
-//! Why a reader finds what is there. An entry is stored before its tag, and the tag is cleared before the entry. A
-//! bucket's entries are added to the next array before the bucket is marked as moved, and its own lines stay as they
-//! were: a reader that began before the move continues, and finds what was there when it began. The next array's
-//! buckets are reached through the moved one only, so filling them takes no lock.
+//! Why a reader finds every entry. An entry is stored before its tag, and the tag is cleared before the entry. A
+//! bucket's entries are added to the next array before the bucket is marked as moved, and the bucket's own lines stay
+//! as
+//! they were: a reader that began before the move goes on in them and finds the entries of that moment. The next
+//! array's
+//! buckets are reached only through the moved bucket, so filling them takes no lock.
 //!
-//! Why no thread uses an entry that leaves. A hand marks an entry, waits for every guard that is there then, takes the
-//! bucket's lock and checks that the mark is still there and the table's count is the only one. A reader that meets the
-//! mark removes it under the lock before it counts; a reader that met the entry without the mark had its guard before
-//! the mark. So the hand sees every count: an entry that leaves the table is held by nothing else, and a thread that
-//! loads it anew has the only instance.
+//! Why no thread uses an entry that leaves. A hand marks an entry, waits until all guards that exist at that moment are
+//! gone, takes the bucket's lock, and checks that the mark is still set and that the table's count is the only one. A
+//! reader that meets the mark removes it under the lock before it counts the entry; a reader that met the entry without
+//! the mark had its guard before the mark was set. So the hand sees every count: no thread holds an entry that leaves
+//! the
+//! table, and a thread that loads it again has the only instance.
 //!
 //! Memory: a removed entry, and an array whose buckets have all moved, are given to the table's [`Domain`], which drops
-//! them after every guard that was there then; a bucket's further lines are freed with their array. Interleavings:
+//! them when all guards that existed at that moment are gone; a bucket's further lines are freed with their array.
+//! Interleavings:
 //! `under_many_schedules_an_entry_has_one_instance_and_loses_nothing` in `rcu/tests.rs`.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
@@ -20,24 +24,24 @@ use crate::rcu::bucket::{self, Array, Bucket, Link};
 use crate::rcu::domain::{Domain, Kept};
 use crate::{Arc, Counter, Mutex, Rank, turn};
 
-/// Lines of entries in a bucket from which on the table grows even if it has few entries for its size.
+/// If a bucket has this number of lines, the table grows even if it has few entries for its size.
 const LONG: usize = 4;
-/// Buckets that a thread moves when it adds an entry while the table grows.
+/// How many buckets a thread moves when it adds an entry while the table grows.
 const HELP: usize = 32;
-/// Buckets at most.
+/// The most buckets of a table.
 const MOST: usize = 1 << 26;
 
-/// What can be in a table.
+/// An entry of a table.
 pub trait Keyed: Send + Sync {
-    /// By what it is found; always the same.
+    /// The number by which the entry is found; it never changes.
     fn key(&self) -> u64;
 }
 
 /// What the table gives to its domain.
 pub(super) enum Garbage<T> {
-    /// An entry. Dropping it is the point.
+    /// A removed entry.
     Entry { _entry: Arc<T> },
-    /// An array that has moved.
+    /// An array whose buckets have all moved.
     Array { _array: Box<Array<T>> },
 }
 
@@ -57,7 +61,7 @@ pub struct CountedTable<T: Keyed> {
     grown: AtomicU64,
 }
 
-/// How a table is.
+/// Counts of a table at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct TableStatistics {
     /// Entries in it.
@@ -68,11 +72,11 @@ pub struct TableStatistics {
     pub longest: u64,
     /// How often it grew.
     pub grown: u64,
-    /// Things that wait for readers to be dropped.
+    /// Removed entries and arrays that are not dropped yet, because readers may still see them.
     pub waiting: u64,
 }
 
-/// Entries whose slots were emptied. However it is dropped, readers who still see them keep them.
+/// Entries whose slots were emptied. When this is dropped, the domain keeps them for readers that still see them.
 pub(super) struct Gone<'a, T: Keyed> {
     table: &'a CountedTable<T>,
     /// No other thread sees them.
@@ -131,9 +135,9 @@ impl Added {
     }
 }
 
-/// What is to be done behind a change.
+/// What a thread that changed a bucket has to do after it released the bucket's lock.
 pub(super) struct Left<'a, T: Keyed> {
-    /// To be dropped when the bucket is not locked any more.
+    /// Entries to be dropped when the bucket is not locked any more.
     pub(super) gone: Gone<'a, T>,
     pub(super) added: Option<Added>,
 }
@@ -144,15 +148,16 @@ pub struct LockedBucket<'a, T: Keyed> {
     bucket: &'a Bucket<T>,
     kept: Kept<'a>,
     key: u64,
-    /// What was taken out, to be given away when the lock is released.
+    /// Entries that were taken out, to be given to the domain when the lock is released.
     gone: &'a mut Vec<Arc<T>>,
     /// Where an entry was added: its line's number from 1 on, and its slot.
     added: (usize, usize),
 }
 
 impl<T: Keyed> CountedTable<T> {
-    /// An empty table with this many buckets of 64 bytes to begin with, rounded up to a power of two. The locks of
-    /// buckets have this rank.
+    /// An empty table that begins with this many buckets of 64 bytes, rounded up to a power of two. `rank` is the rank
+    /// of
+    /// the buckets' locks.
     #[must_use]
     pub fn new(rank: Rank, buckets: usize) -> CountedTable<T> {
         const { assert!(align_of::<T>() >= 2, "the lowest bit of a pointer is free") };
@@ -169,7 +174,7 @@ impl<T: Keyed> CountedTable<T> {
         }
     }
 
-    /// The readers of this table, and what is kept for them.
+    /// The readers of this table, and the removed entries and arrays that are kept for them.
     pub(super) fn domain(&self) -> &Domain<Garbage<T>> {
         &self.domain
     }
@@ -182,7 +187,7 @@ impl<T: Keyed> CountedTable<T> {
         unsafe { &*self.current.load() }
     }
 
-    /// The array into which another moves; only if there is one.
+    /// The array into which another moves, if the table grows.
     #[allow(unsafe_code)]
     pub(super) fn next<'g>(array: &Array<T>, _kept: Kept<'g>) -> Option<&'g Array<T>> {
         // SAFETY: null, or from `Box::into_raw` in `note_lines`. It is given away after it was the current array; a
@@ -190,7 +195,7 @@ impl<T: Keyed> CountedTable<T> {
         unsafe { array.next.load().as_ref() }
     }
 
-    /// What an entry is, marked or not.
+    /// The entry behind a slot's pointer, with the hand's mark or without.
     #[allow(unsafe_code)]
     pub(super) fn value<'g>(entry: *mut T, _kept: Kept<'g>) -> &'g T {
         // SAFETY: from `Arc::into_raw`, loaded from a slot under a guard: the table's count of it is given to the
@@ -199,7 +204,7 @@ impl<T: Keyed> CountedTable<T> {
         unsafe { &*bucket::plain(entry) }
     }
 
-    /// A count of an entry's own.
+    /// A further count of an entry.
     #[allow(unsafe_code)]
     fn counted(entry: *mut T, _kept: Kept<'_>) -> Arc<T> {
         // Between meeting an entry and counting it, anything may happen.
@@ -215,7 +220,7 @@ impl<T: Keyed> CountedTable<T> {
     /// Whether the table's count of an entry is the only one. The caller has the bucket's lock.
     #[allow(unsafe_code)]
     pub(super) fn is_unused(entry: *mut T) -> bool {
-        // SAFETY: from `Arc::into_raw`; it is in a slot, and the lock keeps it there. The count is not given up.
+        // SAFETY: from `Arc::into_raw`; the entry is in a slot, and the lock keeps it there. The count is not given up.
         let entry = unsafe { Arc::from_raw(bucket::plain(entry).cast_const()) };
         let entry = std::mem::ManuallyDrop::new(entry);
         let is_alone = Arc::strong_count(&entry) == 1;
@@ -244,12 +249,12 @@ impl<T: Keyed> CountedTable<T> {
                 let found = first.lines().find_map(|line| line.find(tag, is));
                 return found.map(|(_, entry)| entry);
             }
-            // There is one, or nothing would have moved.
+            // A next array exists, or the bucket would not have moved.
             array = CountedTable::next(array, kept)?;
         }
     }
 
-    /// The entry with this key, counted. Takes no lock, unless a hand passed since it was last found.
+    /// The entry with this key, counted. Takes no lock, unless a hand marked the entry since it was last found.
     #[track_caller]
     pub fn find(&self, key: u64) -> Option<Arc<T>> {
         let guard = self.domain.enter();
@@ -268,8 +273,9 @@ impl<T: Keyed> CountedTable<T> {
         }
     }
 
-    /// Looks at the entry with this key, which is not counted: nothing is written that others read. The look is short,
-    /// waits for nothing, and may meet an entry that is being changed. As [`CountedTable::find`] otherwise.
+    /// Calls `look` with the entry with this key, without counting the entry: nothing is written that other threads
+    /// read.
+    /// `look` is short and waits for nothing; the entry may be changed meanwhile. As [`CountedTable::find`] otherwise.
     #[track_caller]
     pub fn look<R>(&self, key: u64, look: impl FnOnce(&T) -> R) -> Option<R> {
         let guard = self.domain.enter();
@@ -292,7 +298,8 @@ impl<T: Keyed> CountedTable<T> {
         Some(look(CountedTable::value(entry, kept)))
     }
 
-    /// As [`CountedTable::find`], of an entry that a test says yes to; the test is a look as in [`CountedTable::look`].
+    /// The entry that [`CountedTable::find`] returns, if `test` accepts it; `test` is a look as in
+    /// [`CountedTable::look`].
     #[track_caller]
     pub fn find_by(&self, key: u64, test: impl FnOnce(&T) -> bool) -> Option<Arc<T>> {
         let guard = self.domain.enter();
@@ -319,8 +326,9 @@ impl<T: Keyed> CountedTable<T> {
         }
     }
 
-    /// Changes when an entry of this key's bucket is removed: a thread that read this, found no entry, and then
-    /// read from elsewhere what was to be one, has something old if this has changed when it is to be added.
+    /// A number that changes when an entry of this key's bucket is removed. A thread that finds no entry and reads its
+    /// contents from elsewhere reads this number before; if the number has changed when the thread adds the entry, the
+    /// contents are out of date.
     pub fn version(&self, key: u64) -> u32 {
         let guard = self.domain.enter();
         self.version_kept(key, guard.kept())
@@ -331,7 +339,7 @@ impl<T: Keyed> CountedTable<T> {
         let mut array = self.array(kept);
         loop {
             let first = &array.buckets[array.index(key)];
-            // Before the look whether it has moved: what is removed from the next array is not counted here.
+            // Read before `is_moved`: a removal in the next array does not change this bucket's version.
             let version = first.version();
             if !first.is_moved() {
                 return version;
@@ -343,8 +351,9 @@ impl<T: Keyed> CountedTable<T> {
         }
     }
 
-    /// Works on one key's bucket with its lock held. The work waits for nothing but locks of later ranks, and does
-    /// nothing else with this table.
+    /// Calls `work` with one key's bucket, whose lock is held meanwhile. `work` waits for nothing but locks of later
+    /// ranks,
+    /// and does nothing else with this table.
     #[track_caller]
     pub fn locked<R>(&self, key: u64, work: impl FnOnce(&mut LockedBucket<'_, T>) -> R) -> R {
         let guard = self.domain.enter();
@@ -367,8 +376,9 @@ impl<T: Keyed> CountedTable<T> {
         result
     }
 
-    /// As [`CountedTable::locked`], without what is to be done behind it. A thread that has the table for itself takes
-    /// no lock.
+    /// As [`CountedTable::locked`], but leaves to the caller what is to be done after the lock was released. A thread
+    /// that
+    /// has the table for itself takes no lock.
     #[track_caller]
     pub(super) fn locked_kept<R>(
         &self,
@@ -408,8 +418,9 @@ impl<T: Keyed> CountedTable<T> {
         (result, Left { gone, added })
     }
 
-    /// What is to be done behind [`CountedTable::locked_kept`], by a thread that has the table for itself: what it
-    /// returns is to be dropped when others may have the table again.
+    /// Does what is to be done after [`CountedTable::locked_kept`], for a thread that has the table for itself. The
+    /// returned
+    /// array is to be dropped when other threads may have the table again.
     pub(super) fn grow_alone(&self, added: &Added, kept: Kept<'_>) -> Option<Box<Array<T>>> {
         self.note_chain(added.entries());
         if added.is_new_line() {
@@ -418,19 +429,19 @@ impl<T: Keyed> CountedTable<T> {
         added.has_next.then(|| self.move_some(kept)).flatten()
     }
 
-    /// Entries in it. A sum over all threads' counts: not for every call.
+    /// The number of entries: a sum over all threads' counts, too slow for every call.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.added.sum().saturating_sub(self.removed.sum())
     }
 
-    /// Whether there are none.
+    /// Whether the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How the table is.
+    /// The table's counts now.
     #[must_use]
     pub fn statistics(&self) -> TableStatistics {
         self.statistics_kept(self.domain.enter().kept())
@@ -449,13 +460,14 @@ impl<T: Keyed> CountedTable<T> {
         }
     }
 
-    /// Drops what was removed and nobody sees any more, without waiting for more of it.
+    /// Drops removed entries and arrays that no reader sees any more; does not wait for readers.
     pub fn flush(&self) {
         self.domain.flush();
     }
 
-    /// Looks at all entries that are there from the beginning to the end, once each, and at some of the others. The
-    /// looks are as in [`CountedTable::look`]; nothing is freed meanwhile.
+    /// Calls `look` once with each entry that is in the table all the time, and with some of the others. The calls are
+    /// as in
+    /// [`CountedTable::look`]; nothing is freed meanwhile.
     pub fn for_each(&self, look: impl FnMut(&T)) {
         self.for_each_kept(self.domain.enter().kept(), look);
     }
@@ -466,7 +478,7 @@ impl<T: Keyed> CountedTable<T> {
         for index in 0..array.buckets.len() {
             CountedTable::at(array, index, kept, &mut |bucket| {
                 for line in bucket.lines() {
-                    // Never yes: all are looked at.
+                    // The test never accepts an entry, so that every entry is looked at.
                     let looked = line.find(None, |entry| {
                         look(CountedTable::value(entry, kept));
                         false
@@ -477,7 +489,7 @@ impl<T: Keyed> CountedTable<T> {
         }
     }
 
-    /// Goes to the buckets in which the entries of an array's bucket are now.
+    /// Calls `visit` with the buckets that hold the entries of an array's bucket now.
     pub(super) fn at<'g>(
         array: &'g Array<T>,
         index: usize,
@@ -503,7 +515,7 @@ impl<T: Keyed> CountedTable<T> {
 
     /// Takes an entry out of a line of a locked bucket.
     pub(super) fn take_out(&self, first: &Bucket<T>, line: &Bucket<T>, slot: usize) -> Arc<T> {
-        // Under the lock: what was found there is there.
+        // The bucket is locked, so the entry that was found in the slot is still there.
         let entry = line.entry(slot);
         line.clear(slot);
         first.removed();
@@ -511,7 +523,7 @@ impl<T: Keyed> CountedTable<T> {
         CountedTable::taken(entry)
     }
 
-    /// A bucket got this number of entries.
+    /// Records that a bucket has this number of entries.
     fn note_chain(&self, entries: u64) {
         let longer = |longest| (longest < entries).then_some(entries);
         let longest = &self.longest;
@@ -519,7 +531,7 @@ impl<T: Keyed> CountedTable<T> {
         let _ = longest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, longer);
     }
 
-    /// A bucket got this number of lines: it may be time to grow.
+    /// Makes the table grow, if a bucket that has this number of lines now calls for it.
     fn note_lines(&self, lines: usize, kept: Kept<'_>) {
         let array = self.array(kept);
         let (buckets, entries) = (array.buckets.len(), self.len());
@@ -528,11 +540,13 @@ impl<T: Keyed> CountedTable<T> {
         if !(is_crowded || is_long) || buckets >= MOST || !array.next.load().is_null() {
             return;
         }
-        // If another does it, that will do.
+        // Another thread that holds the lock makes the next array.
         let Some(_growth) = self.growth.try_lock() else {
             return;
         };
-        // It may have been done, and even have moved: then `array` is not the current one, and has a next one.
+        // Another thread may have made it, and all buckets may even have moved: then `array` is not the current one,
+        // and has a
+        // next array.
         if array.next.load().is_null() {
             let next = Box::new(Array::new(self.rank, 2 * buckets));
             array.next.store(Box::into_raw(next));
@@ -541,8 +555,9 @@ impl<T: Keyed> CountedTable<T> {
         }
     }
 
-    /// Moves some buckets of the current array into the next one, if the table grows. Returns the array if all of its
-    /// buckets have moved now: it is to be kept for its readers.
+    /// Moves some buckets of the current array into the next one, if the table grows. If that moved the last bucket,
+    /// returns
+    /// the array, which is to be kept for its readers.
     fn move_some(&self, kept: Kept<'_>) -> Option<Box<Array<T>>> {
         let array = self.array(kept);
         let next = CountedTable::next(array, kept)?;
@@ -563,7 +578,7 @@ impl<T: Keyed> CountedTable<T> {
         })
     }
 
-    /// An array whose last bucket has moved.
+    /// An array whose last bucket has moved, as a value to be dropped.
     #[allow(unsafe_code)]
     fn taken_array(old: *mut Array<T>) -> Box<Array<T>> {
         // SAFETY: from `Box::into_raw`; it was the current array until its last bucket had moved, which one thread
@@ -572,7 +587,7 @@ impl<T: Keyed> CountedTable<T> {
         unsafe { Box::from_raw(old) }
     }
 
-    /// Moves one bucket. Its two buckets in the next array are reached through it only.
+    /// Moves one bucket. The two buckets of the next array that take its entries are reached only through it.
     fn move_bucket(&self, array: &Array<T>, next: &Array<T>, index: usize, kept: Kept<'_>) {
         let from = &array.buckets[index];
         let _lock = (!kept.is_alone()).then(|| from.lock.lock());
@@ -597,7 +612,7 @@ impl<T: Keyed> Drop for CountedTable<T> {
         let guard = self.domain.enter();
         let array = self.array(guard.kept());
         let mut entries = Vec::new();
-        // In a large table most buckets are bare.
+        // In a large table most buckets have no entry.
         let used = |index: &usize| !array.buckets[*index].is_bare();
         for index in (0..array.buckets.len()).filter(used) {
             CountedTable::at(array, index, guard.kept(), &mut |bucket| {
@@ -612,7 +627,7 @@ impl<T: Keyed> Drop for CountedTable<T> {
         }
         drop(guard);
         for entry in entries {
-            // Nobody else has the table, so nothing is in its slots for anyone.
+            // No other thread has the table, so no reader sees the entries of its slots.
             drop(CountedTable::taken(entry));
         }
         let mut array = self.current.load();
@@ -635,7 +650,7 @@ impl<T: Keyed> LockedBucket<'_, T> {
         })
     }
 
-    /// The entry with the key, without the hand's mark from now on.
+    /// The entry with the key; removes the hand's mark from it.
     fn used(&self) -> Option<*mut T> {
         let (line, slot, entry) = self.place()?;
         if bucket::is_marked(entry) {
@@ -656,12 +671,12 @@ impl<T: Keyed> LockedBucket<'_, T> {
         self.bucket.version()
     }
 
-    /// Counts a removal: what was read elsewhere before is stale from now on.
+    /// Counts a removal without removing an entry: contents that a thread read elsewhere before are out of date.
     pub fn outdate(&mut self) {
         self.bucket.removed();
     }
 
-    /// Adds an entry with the bucket's key; in the place of the one that is there, if there is one, which it gives.
+    /// Adds an entry with the bucket's key. If one with this key is there, replaces it and returns it.
     ///
     /// # Panics
     /// When the entry's key is another.
@@ -681,7 +696,7 @@ impl<T: Keyed> LockedBucket<'_, T> {
         None
     }
 
-    /// Takes the entry with the key out. Others may still use it.
+    /// Takes out the entry with the key. Other threads may still use it.
     pub fn remove(&mut self) -> Option<Arc<T>> {
         let (line, slot, _) = self.place()?;
         let old = self.table.take_out(self.bucket, line, slot);

@@ -1,4 +1,4 @@
-//! Hands of a table that grows meanwhile, step by step.
+//! Hands that pass over a table while it grows, step by step.
 
 use std::sync::mpsc::channel;
 
@@ -16,7 +16,7 @@ impl Keyed for Entry {
     }
 }
 
-/// A table of 64 buckets that grows, bucket 3 moved; and the next key, which moves the rest.
+/// A table of 64 buckets that grows, with bucket 3 moved already; and a key whose insertion moves the other buckets.
 fn growing() -> (CountedTable<Entry>, u64) {
     let table = CountedTable::new(Rank::IcacheBucket, 64);
     let mut key = 0;
@@ -52,7 +52,7 @@ fn a_hand_that_comes_late_from_the_smaller_table_marks_nothing() {
             let array = table.array(guard.kept());
             let mut is_first = true;
             CountedTable::at(array, 3, guard.kept(), &mut |bucket| {
-                // Bucket 3 of 64 became two, of which 67 comes first.
+                // Bucket 3 of 64 became two buckets, and the one that key 67 belongs to is visited first.
                 if std::mem::take(&mut is_first) {
                     late_is_there.send(()).unwrap();
                     late_goes.recv().unwrap();
@@ -65,12 +65,12 @@ fn a_hand_that_comes_late_from_the_smaller_table_marks_nothing() {
         late_there.recv().unwrap();
         add(table, next_key);
         assert_eq!(table.statistics().buckets, 128);
-        // A hand of the larger table marks buckets 64 to 95, key 67 among them, and can't look again yet.
+        // A hand of the larger table marks buckets 64 to 95, key 67 among them, and is not allowed to pass again yet.
         let mut hand = Hand::new(2, 4);
         assert_eq!(table.sweep(&mut hand, 1000, &mut |_| true).gone, 0);
-        // Someone uses it: the mark goes.
+        // A thread uses the entry, which removes the mark.
         drop(table.find(67).unwrap());
-        // A reader finds it without a mark, and has not counted it yet.
+        // A reader finds the entry without a mark, and has not counted it yet.
         let reader = scope.spawn(move || {
             table.find_by(67, |_| {
                 reader_is_there.send(()).unwrap();
@@ -84,7 +84,7 @@ fn a_hand_that_comes_late_from_the_smaller_table_marks_nothing() {
         table.sweep(&mut hand, 1000, &mut |_| true);
         let_reader_go.send(()).unwrap();
         let found = reader.join().unwrap().unwrap();
-        // A thread that did not find it would insert another.
+        // If this thread does not find the entry, it inserts a second instance.
         table.locked(67, |bucket| {
             if bucket.get().is_none() {
                 bucket.insert(Arc::new(Entry { key: 67, copy: 2 }));
