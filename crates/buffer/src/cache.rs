@@ -1,9 +1,10 @@
-//! The cache: blocks are found without a lock, and evicted by hands that go round. Bounded in bytes from its creation
-//! on.
+//! The cache of metadata blocks: blocks are found without a lock, and evicted by hands that pass over the table. The
+//! bytes
+//! in the cache are bounded from its creation on.
 //!
-//! A block that is found is counted on its own line; nothing else is written. A bucket's lock ([`Rank::CacheShard`]) is
-//! held to add or remove a block, a hand ([`Rank::Hand`]) while it looks for blocks that no reader found since it last
-//! came.
+//! A reader that finds a block counts it on the block's own cache line, and writes nothing else. A bucket's lock
+//! ([`Rank::CacheShard`]) is held to add or remove a block. A hand's lock ([`Rank::Hand`]) is held while the hand looks
+//! for blocks that no reader found since it last passed.
 
 use std::ops::Deref;
 
@@ -13,13 +14,13 @@ use sync::{Arc, CachePadded, Counter, Lanes, Mutex, OwnThread, Rank};
 
 /// The fewest blocks that are kept, whatever the limit.
 const LEAST_BLOCKS: usize = 8;
-/// Hands, if there are enough blocks for all of them.
+/// The number of hands, if there are enough blocks for all of them.
 const HANDS: usize = 16;
-/// Blocks that a thread adds at most before it looks whether there are too many.
+/// The most blocks that a thread adds before it checks whether the cache is full.
 const MOST_UNSEEN: usize = 64;
 
-/// As what a block was verified: a number of the reader's choice. A block found under another tag is verified
-/// again before it is handed out, so that one kind of metadata can't pose as another.
+/// The kind of metadata as which a block was verified: a number of the reader's choice. A block found under another tag
+/// is verified again before it is returned, so that one kind of metadata can't pose as another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tag(pub u64);
 
@@ -57,7 +58,7 @@ impl Deref for Block {
     }
 }
 
-/// How a cache fared so far.
+/// Counts of a cache's reads since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CacheStatistics {
     /// Reads that found their block.
@@ -78,14 +79,14 @@ impl Keyed for Kept {
     }
 }
 
-/// Blocks of one device, read through and kept while there is room.
+/// The cached blocks of one device, and the device itself, which is read when a block is not in the cache.
 pub struct Cache {
     device: Arc<dyn BlockDevice>,
     block_size: usize,
-    /// Blocks that are kept. [const]
+    /// The most blocks that are kept. [const]
     most: usize,
     kept: CountedTable<Kept>,
-    /// Each over a part of the table. [hand]
+    /// The hands, each for a part of the table. [hand]
     hands: Box<[CachePadded<Mutex<Hand>>]>,
     /// Blocks that each thread added. [written by that thread]
     added: Lanes<OwnThread<usize>>,
@@ -122,7 +123,9 @@ impl Cache {
         self.kept.look(number, |kept| Arc::clone(&kept.block))
     }
 
-    /// Makes room for one more block, if it is time to look; whether there is room.
+    /// If this thread has added enough blocks since it last checked, evicts blocks until one more fits. Returns whether
+    /// one
+    /// fits.
     fn make_room(&self) -> bool {
         let unseen = (self.most / MOST_UNSEEN).clamp(1, MOST_UNSEEN);
         let mine = self.added.mine();
@@ -136,20 +139,20 @@ impl Cache {
             if !is_full() {
                 return true;
             }
-            // Each thread begins elsewhere; a hand that is busy is passed by.
+            // Threads begin with different hands; a hand that another thread holds is skipped.
             let hand = (added / unseen + turn) % self.hands.len();
             if let Some(mut hand) = self.hands[hand].try_lock()
                 && (self.kept)
                     .sweep(&mut hand, 2 * unseen, &mut |_| true)
                     .is_blocked
             {
-                // What keeps one hand waiting does so with all.
+                // The hand waits for a reader's guard, and every other hand would wait for the same guard.
                 break;
             }
         }
         let has_room = !is_full();
         if !has_room {
-            // The next one looks again, so that nothing is kept beyond the bound.
+            // The thread's next call checks again, so that the cache stays bounded.
             mine.set(added);
         }
         has_room
@@ -168,12 +171,14 @@ impl Cache {
         });
     }
 
-    /// The block with this number, verified by `verify` unless it was already, as the same `tag`.
+    /// The block with this number. It is verified by `verify`, unless it is in the cache and was verified under the
+    /// same
+    /// `tag`.
     ///
-    /// May block on I/O; a bucket's lock is held shortly after it.
+    /// May block on I/O, during which no lock is held; a bucket's lock is taken briefly after it.
     ///
     /// # Errors
-    /// When the device fails, or `verify` does; such a block is not kept.
+    /// When the device or `verify` fails; the block is then not kept.
     pub fn read<E: From<DeviceError>>(
         &self,
         number: u64,
@@ -187,9 +192,9 @@ impl Cache {
         self.read_with(number, tag, load, verify)
     }
 
-    /// Reads like [`Cache::read`], with the bytes of a block that is not in the cache from `load`.
+    /// Reads like [`Cache::read`]; `load` supplies the bytes of a block that is not in the cache.
     ///
-    /// A block that is removed while it is loaded is handed out but not kept.
+    /// A block that is removed while it is loaded is returned but not kept.
     ///
     /// # Errors
     /// Those of `load` and `verify`.
@@ -228,13 +233,13 @@ impl Cache {
     pub fn remove(&self, number: u64) {
         self.kept.locked(number, |bucket| {
             if bucket.remove().is_none() {
-                // Somebody may be about to add it.
+                // Another thread may have loaded the old bytes already, and must not add them.
                 bucket.outdate();
             }
         });
     }
 
-    /// How the cache fared so far.
+    /// Counts of reads since the cache was made.
     #[must_use]
     pub fn statistics(&self) -> CacheStatistics {
         CacheStatistics {
@@ -318,7 +323,7 @@ mod tests {
             assert_eq!(number_of(&cache.read(5, Tag(0), fine).unwrap()), 5);
             assert!(cache.bytes() <= 64 * SIZE);
         }
-        // Block 5 was used all the time, so it was hardly ever read again.
+        // Block 5 was used all the time, so it was read from the device only a few times.
         assert!(device.counts().reads < 4096 + 100);
     }
 
