@@ -1,5 +1,5 @@
-//! Mistakes that can be made on purpose, so that tests show that they would be found. Without the feature `canaries`,
-//! which only simulations turn on, no mistake can be made and nothing of this remains.
+//! Mistakes that can be made on purpose, so that tests show that they would be found. Only simulations turn on the
+//! feature `canaries`; without it no mistake can be made, and none of this is compiled in.
 
 /// Declares the mistakes in one list, so that a new one needs one entry.
 macro_rules! canaries {
@@ -20,7 +20,7 @@ macro_rules! canaries {
             pub const ALL: [Canary; [$(stringify!($name),)+ $(stringify!($fast),)+].len()] =
                 [$(Canary::$name,)+ $(Canary::$fast,)+];
 
-            /// Whether it is made in fast commits, so that only an image with fast commits shows it.
+            /// Whether the mistake is made in fast commits, so that only an image with fast commits shows it.
             #[must_use]
             pub fn is_of_fast_commits(self) -> bool {
                 matches!(self, $(Canary::$fast)|+)
@@ -30,17 +30,17 @@ macro_rules! canaries {
 }
 
 canaries! {
-    /// The commit record is written without a flush between it and what it speaks of.
+    /// The commit record is written without a flush between it and the blocks that it commits.
     FlushLeftOut,
     /// Freed metadata blocks are not revoked.
     RevokeLeftOut,
-    /// Freed blocks are available before the freeing transaction is durable.
+    /// Freed blocks can be allocated before the freeing transaction is durable.
     ReusedBeforeCommit,
-    /// The images of a freed block are cancelled when it is freed, not when that is durable.
+    /// The images of a freed block are cancelled when the block is freed, instead of when that is durable.
     CancelledAtFree,
-    /// A sealed image shows a change of the next epoch.
+    /// The image of a sealed epoch shows a change of the next epoch.
     NextEpochInSealedImage,
-    /// Inodes that are clean in an epoch are encoded from memory beside one that is dirty.
+    /// Inodes that are clean in an epoch are encoded from memory if they share a block with a dirty one.
     CleanNeighbourFromMemory,
     /// Blocks are mapped before their data are written.
     MappedBeforeData,
@@ -50,28 +50,28 @@ canaries! {
     FreedUncounted,
     /// A group's count of unused inodes does not fall when one of them is allocated.
     UnusedInodesKept,
-    /// A parent's link count still contains a removed directory.
+    /// The link count of a removed directory's parent is not decremented.
     SubdirectoryKept,
     /// A directory that moves to another parent keeps its `..`.
     ParentKept,
-    /// The slot, or the head of the list, for an orphan is not changed on disk.
+    /// The slot or the list's head on disk is not changed when an orphan is added.
     OrphanLeftOut,
     /// A deleted inode's number stays in use.
     NumberKept,
-    /// Orphans of an earlier mount are not deleted.
+    /// Orphans that an earlier mount left are not deleted.
     OrphanUnfinished,
     /// The edges of a truncated or punched range are not zeroed.
     ZerosLeftOut,
     in fast commits:
-    /// A fast commit takes a name away and leaves out the name that took its place.
+    /// A fast commit removes a name and leaves out the name that replaced it.
     UnlinkWithoutLink,
-    /// A fast commit has an inode without links.
+    /// A fast commit holds an inode without links.
     InodeWithoutLinks,
-    /// A fast commit may be durable before the data that it shows.
+    /// A fast commit can become durable before the data that its records map.
     TailBeforeData,
-    /// A fast commit shows an inode as it is after the transaction's end.
+    /// A fast commit shows an inode as it is after the end of the transaction.
     NextEpochInLog,
-    /// An fsync of what is in a fast commit already does not flush the data that were written over others since.
+    /// An fsync of an inode whose changes are all in a fast commit does not flush data that were overwritten since.
     OverwrittenUnflushed,
     /// A fast commit leaves out an inode's new blocks.
     RangesLeftOut,
@@ -85,12 +85,12 @@ mod chosen {
 
     use super::Canary;
 
-    /// The mistake of the whole process by its place among all from 1, or 0. [atomic: Relaxed]
+    /// The process's mistake, as its place in `ALL` counted from 1; 0 for none. [atomic: Relaxed]
     static MADE: AtomicU8 = AtomicU8::new(0);
 
     /// Makes this mistake from now on, or none.
     pub fn make(canary: Option<Canary>) {
-        // Relaxed: set between runs, when no other thread looks.
+        // Relaxed: set between runs, when no other thread reads it.
         MADE.store(
             canary.map_or(0, |canary| canary as u8 + 1),
             Ordering::Relaxed,
@@ -106,7 +106,7 @@ mod chosen {
 #[cfg(feature = "canaries")]
 pub use chosen::make;
 
-/// Whether this mistake is to be made.
+/// Whether this mistake is being made.
 #[inline]
 #[must_use]
 pub fn makes(canary: Canary) -> bool {

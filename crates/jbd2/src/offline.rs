@@ -11,8 +11,9 @@
 //! finish    the journal's superblock marks the log empty                  flush
 //! ```
 //!
-//! CRASH: until the commit block is durable, a replay finds no transaction and the homes are as they were. From then
-//! on a replay by Linux, e2fsck or lanefs writes all homes. Writes go in the order of the log; no locks.
+//! CRASH: until the commit block is durable, a replay finds no transaction and the homes are as they were. From then on
+//! a replay by Linux, e2fsck or lanefs writes all homes. Blocks are written in the order of the log; no locks are
+//! taken.
 
 use std::collections::BTreeMap;
 
@@ -63,8 +64,9 @@ pub struct OfflineLog<'a> {
 }
 
 impl<'a> OfflineLog<'a> {
-    /// Opens the journal whose blocks are `runs`, in the order of the journal's file. With `may_be_in_use` the log may
-    /// be marked in use as long as no complete transaction is in it, as after [`crate::recovery::empty_log`].
+    /// Opens the journal whose blocks are `runs`, in the order of the journal's file. With `may_be_in_use` the
+    /// superblock may
+    /// mark the log in use, as after [`crate::recovery::empty_log`], as long as the log holds no complete transaction.
     ///
     /// # Errors
     /// When the journal's superblock is wrong or unknown, or the log is not empty.
@@ -94,7 +96,7 @@ impl<'a> OfflineLog<'a> {
         })
     }
 
-    /// Blocks of the log that a transaction of `blocks` blocks takes.
+    /// Blocks of the log that a transaction of `blocks` blocks takes, descriptors and commit block included.
     #[must_use]
     pub fn needed(&self, blocks: usize) -> u64 {
         let tags = self.format.body_bytes() - 12 - 16;
@@ -167,8 +169,9 @@ impl<'a> OfflineLog<'a> {
     /// Writes the transaction and commits it. `seconds` is the time in the commit block.
     ///
     /// # Errors
-    /// When the transaction does not fit, or the device fails. The transaction is then not committed; only if the last
-    /// flush was what failed, it may be.
+    /// When the transaction does not fit, or the device fails. The transaction is then not committed, except that it
+    /// may be
+    /// if only the last flush failed.
     pub fn commit(&mut self, blocks: &Blocks, seconds: u64) -> Result<(), Error> {
         self.verify_room(blocks.len())?;
         let tid = self.tid();
