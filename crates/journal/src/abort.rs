@@ -1,4 +1,4 @@
-//! Why a journal refuses to go on. The first cause is kept for good.
+//! Why a journal accepts no more changes. The first cause is kept for good.
 
 pub use jbd2::JournalError;
 use sync::{Arc, OnceLock};
@@ -8,11 +8,11 @@ use sync::{Arc, OnceLock};
 pub struct Aborted {
     /// The first cause.
     pub cause: Arc<str>,
-    /// When it was met, by the host's clock: seconds and nanoseconds since 1970.
+    /// When the error was met, by the host's clock: seconds and nanoseconds since 1970.
     pub at: (i64, u32),
 }
 
-/// What is called with the first cause.
+/// A function that is called with the first cause.
 type Hook = dyn Fn(&Aborted) + Send + Sync;
 
 /// Set once, at the first failure.
@@ -38,7 +38,9 @@ impl Abort {
         self.first.get()
     }
 
-    /// Has an abort reported to `hook`, also one that happened already. An abort at this moment may be reported twice.
+    /// Calls `hook` with the first cause: when the journal is aborted, or now if it already is. If another thread
+    /// aborts the
+    /// journal at this moment, `hook` may be called twice.
     pub(crate) fn on_abort(&self, hook: Box<Hook>) {
         let hook = self.hook.get_or_init(|| hook);
         if let Some(first) = self.first.get() {
@@ -46,13 +48,14 @@ impl Abort {
         }
     }
 
-    /// Aborts, unless that happened before; gives the number that the journal's superblock is to say then.
+    /// Aborts the journal, unless it is already aborted. Returns the error number to be written to the journal's
+    /// superblock.
     pub(crate) fn because(&self, error: &JournalError) -> Option<u32> {
         let cause = match error {
             JournalError::Aborted(cause) => Arc::clone(cause),
             other => other.to_string().into(),
         };
-        // An earlier cause stays; the caller that met this error still gets it.
+        // An earlier cause stays on record; the caller of this function still returns its own error.
         let at = sync::clock::wall();
         let is_first = self.first.set(Aborted { cause, at }).is_ok();
         if is_first && let (Some(first), Some(hook)) = (self.first.get(), self.hook.get()) {

@@ -1,9 +1,10 @@
 //! Delaying commits for a caller that makes a change which must not become durable before a later one.
 //!
 //! A delay ends when its caller ends it, or when its time has passed. Every commit waits for the delays that began
-//! before it, except one that freezes or closes the journal. While a commit waits or is under way no delay begins, so a
-//! commit waits for the longest time of a delay at most. The client's fast commits are not delayed: a caller that may
-//! cause one calls [`Journal::await_delays`] first.
+//! before it, except a commit that freezes or closes the journal. While a commit waits or is under way no delay begins,
+//! so a commit waits at most for the longest time of one delay. The client's fast commits are not delayed: a caller
+//! that
+//! may cause one calls [`Journal::await_delays`] first.
 //!
 //! # Locking
 //! [`sync::Rank::JournalLeader`] protects the delays.
@@ -21,7 +22,7 @@ pub struct CommitDelay(u64);
 /// The delays of a journal.
 #[derive(Default)]
 pub(crate) struct Delays {
-    /// When each ends at the latest.
+    /// For each delay, by its number, the time at which it ends at the latest.
     deadlines: BTreeMap<u64, Instant>,
     next: u64,
     /// How many threads wait for delays to end before they commit.
@@ -29,8 +30,9 @@ pub(crate) struct Delays {
 }
 
 impl Delays {
-    /// How long the delays before this number still last, at most; `None` if none of them is left. Forgets all delays
-    /// whose time has passed.
+    /// The longest time that the delays with numbers below `before` can still last; `None` if none of them is left.
+    /// Forgets
+    /// all delays whose time has passed.
     pub(crate) fn left(&mut self, before: u64) -> Option<Duration> {
         let now = now();
         self.deadlines.retain(|_, deadline| *deadline > now);
@@ -40,8 +42,9 @@ impl Delays {
 }
 
 impl Journal {
-    /// Delays commits of what is changed from now on, for `most` at most. Waits for a commit that is under way, or that
-    /// waits for other delays; so call it without a handle, and without any lock that a handle may be held under.
+    /// Delays commits of what is changed from now on, for `most` at most. Waits for a commit that is under way or that
+    /// waits
+    /// for other delays: the caller has no handle, and no lock that a thread with a handle may wait for.
     pub fn delay_commits(&self, most: Duration) -> CommitDelay {
         let mut leaders = self.leaders.lock();
         while (leaders.is_committing || leaders.delays.waiting > 0) && self.abort.check().is_ok() {

@@ -1,14 +1,18 @@
-//! Epochs: which changes belong together, without a word that two threads both write.
+//! Epochs: which changes are committed together. No word of memory is written by two threads.
 //!
-//! Each thread has a slot of its own. To begin, it puts the running epoch there with an exchange, and looks whether
-//! that epoch still runs; to end, it clears the slot. The sealer closes the epoch, fences, and waits until no slot
-//! holds it.
+//! Each thread has a slot of its own. To begin a handle, it stores the running epoch in the slot with an exchange, and
+//! checks that this epoch still runs; to end the handle, it clears the slot. The sealer closes the epoch, fences, and
+//! waits until no slot holds the epoch.
 //!
-//! Why that is enough: take a handle's exchange (S) and its second look at the epoch (L), both SeqCst; and the sealer's
-//! closing store (C), its fence (F) and its look at the slot (R). S and F are ordered. If S comes first, R sees it, and
-//! the sealer waits for the handle. If F comes first, so it does before L, which sees C, and the handle withdraws and
-//! waits. So no handle runs in an epoch that counts as drained. (A fence in place of the exchange would do as well, and
-//! takes eight times as long on x86.) Only the sealer writes the epoch; its callers let one run at a time.
+//! Why that is enough: let S be the exchange of a handle and L its second load of the epoch, both SeqCst; let C be the
+//! sealer's store that closes the epoch, F its fence, and R its load of the slot. S and F are ordered. If S comes
+//! first, R
+//! sees it, and the sealer waits for the handle. If F comes first, C comes before L, so L sees the closed epoch, and
+//! the
+//! handle withdraws and waits. So no handle runs in an epoch that counts as drained. (A fence instead of the exchange
+//! would be correct too, but takes eight times as long on x86.) Only the sealer writes the epoch; its callers let one
+//! run
+//! at a time.
 //!
 //! Interleavings: `epoch::tests::seals_see_every_handle` with threads, and the schedules of `tests/it/attendant.rs`. A
 //! slot is a word of a lane, and is freed with the journal.
@@ -22,29 +26,29 @@ use sync::{CachePadded, Condvar, Lanes, Mutex, Rank};
 
 use crate::options::JournalStatistics;
 
-/// An epoch's number, from 1; 0 is before all.
+/// An epoch's number, from 1 on; 0 comes before all epochs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(pub u64);
 
-/// Set in the epoch's word while it drains and none is open.
+/// This bit of the epoch's word is set while the epoch drains and no epoch is open.
 const CLOSED: u64 = 1 << 63;
-/// How long a sealer looks for a moment without open handles before it makes new ones wait.
+/// How long a sealer waits for a moment without open handles before it makes new handles wait.
 const IDLE_LOOK: Duration = Duration::from_millis(1);
-/// Looks at the slots before the sealer lets other threads have its core.
+/// How often the sealer looks at the slots before it yields its core to other threads.
 const LOOKS_BEFORE_YIELD: u32 = 64;
-/// How often a thread that begins looks whether the next epoch is open, before it sleeps: some microseconds.
+/// How often a thread that begins a handle looks whether the next epoch is open, before it sleeps: some microseconds.
 const LOOKS_BEFORE_SLEEP: u32 = 512;
 
 /// The running epoch and the handles in it.
 pub(crate) struct Epochs {
-    /// The running epoch, or that which drains with [`CLOSED`]. [atomic: written by the one sealer]
+    /// The running epoch; while one drains, that epoch with [`CLOSED`]. [atomic: written by the one sealer]
     word: CachePadded<AtomicU64>,
     /// When the last epoch was closed. [leaf lock; taken by the thread that closes it, and by a thread that ends a
     /// handle in a closed one]
     closed_at: Mutex<Instant>,
     /// For each thread the epoch of its open handle, or 0. [atomic: written by that thread]
     slots: Lanes<AtomicU64>,
-    /// Beginners wait here while an epoch drains. [epoch gate]
+    /// Threads that begin a handle wait here while an epoch drains. [epoch gate]
     gate: Mutex<()>,
     opened: Condvar,
 }
@@ -53,7 +57,7 @@ pub(crate) struct Epochs {
 pub(crate) struct Presence<'a> {
     slot: &'a AtomicU64,
     epoch: Epoch,
-    /// The slot is the thread's own.
+    /// The slot is the thread's own, so the value stays on its thread.
     not_send: PhantomData<*const ()>,
     /// Ends after the slot is empty.
     _under: Under,
@@ -83,14 +87,14 @@ impl Epochs {
         }
     }
 
-    /// The epoch that runs, or that which drains.
+    /// The epoch that runs, or the one that drains.
     #[inline]
     pub(crate) fn current(&self) -> Epoch {
         // Acquire: pairs with the Release in `open`, so that what the sealer did before is seen.
         Epoch(self.word.load(Ordering::Acquire) & !CLOSED)
     }
 
-    /// For how long a sealer has waited for handles; nothing when none does. No clock is read then.
+    /// For how long a sealer has waited for handles; zero if no sealer waits, in which case no clock is read.
     #[inline]
     pub(crate) fn waited_for(&self) -> Duration {
         // Relaxed: only for what is counted; the lock orders the time, which may be that of the epoch before.
@@ -113,7 +117,7 @@ impl Epochs {
             "a handle is open on this thread: handles do not nest"
         );
         loop {
-            // Relaxed: a guess, looked at again after the exchange.
+            // Relaxed: a guess, which is checked after the exchange.
             let epoch = self.word.load(Ordering::Relaxed);
             if epoch & CLOSED == 0 {
                 // SeqCst: S of the module's argument; pairs with the fence in `close`. If this exchange comes first,
@@ -140,7 +144,7 @@ impl Epochs {
     fn wait_until_open(&self) {
         // Acquire: pairs with the Release in `open`.
         let is_open = || self.word.load(Ordering::Acquire) & CLOSED == 0;
-        // To sleep and be woken takes longer than most seals.
+        // Most seals take less time than it takes to sleep and to be woken.
         if sync::thread::spin_until(LOOKS_BEFORE_SLEEP, is_open) {
             return;
         }
@@ -151,12 +155,13 @@ impl Epochs {
         }
     }
 
-    /// Closes the running epoch and waits until its last handle has ended. The caller is the only sealer.
-    /// Returns the epoch, and when it was closed; none runs until [`Epochs::open`].
+    /// Closes the running epoch and waits until its last handle has ended. The caller is the only sealer. Returns the
+    /// epoch
+    /// and the time at which it was closed; no epoch runs until [`Epochs::open`].
     pub(crate) fn seal(&self, statistics: &JournalStatistics) -> (Epoch, Instant) {
         let epoch = self.current();
         let start = now();
-        // A look delays no thread; closing makes new handles wait.
+        // Looking at the slots delays no thread; closing the epoch makes new handles wait.
         while !self.is_idle(epoch) && now() - start < IDLE_LOOK {
             sync::thread::yield_now();
         }
@@ -169,7 +174,8 @@ impl Epochs {
         }
         let mut looks = 0_u32;
         while !self.is_idle(epoch) {
-            // Handles do no I/O and wait for nothing, so this is short; the yield lets them run on a busy machine.
+            // A handle does no I/O and waits for nothing, so it ends soon; the yield lets its thread run on a busy
+            // machine.
             looks += 1;
             if looks.is_multiple_of(LOOKS_BEFORE_YIELD) {
                 sync::thread::yield_now();
@@ -199,7 +205,7 @@ impl Epochs {
     pub(crate) fn open(&self, sealed: Epoch) {
         // Release: pairs with the Acquire loads in `enter` and `wait_until_open`.
         self.word.store(sealed.0 + 1, Ordering::Release);
-        // The gate is taken so that no thread is between its look at the word and its wait.
+        // Taking the gate waits for a thread that is between its look at the word and its wait.
         drop(self.gate.lock());
         self.opened.notify_all();
     }

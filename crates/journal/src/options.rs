@@ -9,19 +9,26 @@ pub struct Options {
     /// Bytes of committed images kept in memory for the checkpoint: above half of it a checkpoint starts, above it
     /// [`crate::Journal::reserve`] waits for one. A transaction gets at most a quarter of it.
     pub staged_bytes: u64,
-    /// Write the commit record together with the log blocks and flush once, where no new data were mapped and nothing
-    /// is revoked. It takes checksums over whole transactions: turned on where the journal has none, without effect
-    /// (two flushes) where it has those of version 2 or 3, which let recovery see damage but not the end of the log.
+    /// Write the commit record together with the log blocks and flush once, in transactions that map no new data and
+    /// revoke
+    /// nothing. This needs checksums over whole transactions, and turns them on if the journal has no checksums. If it
+    /// has
+    /// those of version 2 or 3, the option has no effect (two flushes): with these, recovery detects damage, but can't
+    /// tell
+    /// it from the end of the log.
     pub async_commit: bool,
-    /// Whether data that a transaction maps are durable before it is (`data=ordered`); otherwise (`data=writeback`)
-    /// async commit does not look at them, and a crash may show old contents of blocks in new files.
+    /// Whether data that a transaction maps become durable before it does (`data=ordered`). Otherwise
+    /// (`data=writeback`) a
+    /// crash may show old contents of blocks in new files, and transactions that map data may be committed with one
+    /// flush.
     pub is_ordered: bool,
-    /// The file system has checksums of metadata: then the log gets those of version 3, if it has none.
+    /// Whether the file system has checksums of metadata. The log then gets checksums of version 3, if it has none.
     pub has_checksums: bool,
-    /// The file system may have more than 2^32 blocks: then the log's numbers have 64 bits.
+    /// Whether the file system may have more than 2^32 blocks. The log's block numbers then have 64 bits.
     pub is_64bit: bool,
-    /// Keep an area for fast commits at the log's end, where the journal has one: see [`crate::Journal::fast_tid`].
-    /// Otherwise its blocks are a part of the log.
+    /// Keep an area for fast commits at the log's end, if the journal has one: see [`crate::Journal::fast_tid`].
+    /// Otherwise
+    /// the area's blocks are used as a part of the log.
     pub fast_commits: bool,
 }
 
@@ -83,16 +90,16 @@ pub struct JournalStatistics {
     pub commits: Counter,
     /// Epochs written, by [`CommitCause`].
     pub causes: [Counter; CommitCause::ALL.len()],
-    /// Of these, those with one flush.
+    /// Transactions committed with one flush.
     pub async_commits: Counter,
-    /// Calls of [`crate::Journal::commit`] that had to wait for something to become durable; divided by
-    /// [`JournalStatistics::commits`], how many shared a commit.
+    /// Calls of [`crate::Journal::commit`] that had to wait for something to become durable. Divided by
+    /// [`JournalStatistics::commits`], this is the number of calls that shared a commit.
     pub syncs: Counter,
     /// Metadata blocks written to the log.
     pub logged_blocks: Counter,
     /// Revokes written to the log.
     pub revokes: Counter,
-    /// Blocks written home: by checkpoints, or by commits without a log.
+    /// Blocks written home by checkpoints, or by commits of a file system without a log.
     pub checkpointed_blocks: Counter,
     /// Flushes asked of the devices.
     pub flushes: Counter,
@@ -104,9 +111,10 @@ pub struct JournalStatistics {
     pub lease_recalls: Counter,
     /// Times that `reserve` found no room and waited for a commit or a checkpoint.
     pub room_waits: Counter,
-    /// Times that a commit had to write home all that was committed, so that a log that does not wrap could begin anew.
+    /// Times that a commit had to write home all that was committed, because the log does not wrap and had to begin
+    /// again.
     pub log_turns: Counter,
-    /// For each commit, how long no handle could begin: from the close of its epoch to the opening of the next.
+    /// For each commit, how long no handle could begin: from the closing of its epoch to the opening of the next one.
     pub seal_pauses: Histogram,
 }
 

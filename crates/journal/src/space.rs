@@ -35,9 +35,9 @@ pub(crate) struct LogSpace {
     free: CachePadded<Balance>,
     /// Leased since the last seal. [a bound on what the epoch may use]
     granted: CachePadded<Statistic<i64>>,
-    /// Whether a thread makes room, and gets what there is. [atomic: Relaxed, hint]
+    /// Whether a thread makes room; meanwhile no other thread refills its lease. [atomic: Relaxed, hint]
     pressed: CachePadded<Hint<bool>>,
-    /// Blocks that there are not, lent to the steps of one transaction. [changed while one thread uses
+    /// Blocks that are not free, but were lent to the steps of one transaction. [changed while one thread uses
     /// the journal]
     lent: Guarded<i64>,
     lanes: Lanes<Lane>,

@@ -1,8 +1,9 @@
-//! Committed images that are not home yet, and which transactions the log still needs.
+//! Committed images that are not written home yet, and which transactions the log still needs.
 //!
-//! One lock ([`Rank::JournalLists`]), held for table work only. The newest committed image of a block is the one that
-//! a checkpoint writes; older ones are needed for nothing. A transaction leaves the log when none of its blocks'
-//! newest copies waits for the checkpoint any more; the tail moves over such transactions from the oldest on.
+//! One lock ([`Rank::JournalLists`]), held for work on the tables only. A checkpoint writes the newest committed image
+//! of
+//! each block, and older images are dropped. The log needs a transaction as long as one of its blocks waits for the
+//! checkpoint and has its newest copy in that transaction; the tail moves over the others, from the oldest on.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -13,7 +14,7 @@ use sync::{Arc, CachePadded, Condvar, Hint, Mutex, Rank};
 struct Copy {
     /// The transaction that holds the newest copy.
     tid: Tid,
-    /// Its image, while it is not home; `None` when it is home or cancelled.
+    /// The block's image; `None` once it is written home or cancelled.
     image: Option<Arc<[u8]>>,
 }
 
@@ -22,11 +23,11 @@ struct Logged {
     tid: Tid,
     /// First block in the log.
     start: u32,
-    /// Blocks it takes there.
+    /// Blocks that the transaction takes in the log.
     blocks: u32,
-    /// Its blocks whose newest copy it is and that are not home.
+    /// How many of its blocks have their newest copy in this transaction and are not home.
     waiting: usize,
-    /// All its blocks, to drop them from the table with it.
+    /// All its blocks, which leave the table together with it.
     members: Vec<FsBlock>,
 }
 
@@ -53,7 +54,7 @@ pub(crate) struct CopyTables {
     /// [journal lists]
     lists: Mutex<Lists>,
     landed: Condvar,
-    /// The lists' own count once more, for readers that need nothing else. [written under the lists]
+    /// A copy of the lists' own count, for readers that need nothing else. [written under the lists]
     image_bytes: CachePadded<Hint<u64>>,
 }
 
@@ -71,7 +72,7 @@ impl CopyTables {
         self.image_bytes.get()
     }
 
-    /// Says what the lists count.
+    /// Publishes the lists' count of bytes.
     fn publish(&self, lists: &Lists) {
         self.image_bytes.set(lists.image_bytes);
     }
@@ -81,18 +82,19 @@ impl CopyTables {
         self.lists.lock().logged.is_empty()
     }
 
-    /// The newest committed image of a block that is not home.
+    /// The newest committed image of a block, if it is not home.
     pub(crate) fn newest(&self, block: FsBlock) -> Option<Arc<[u8]>> {
         self.lists.lock().copies.get(&block)?.image.clone()
     }
 
-    /// Whether the live log holds a copy of the block, home or not: then a revoke is needed when it is freed.
+    /// Whether the live log holds a copy of the block, home or not. Such a block must be revoked when it is freed.
     pub(crate) fn has_copy(&self, block: FsBlock) -> bool {
         self.lists.lock().copies.contains_key(&block)
     }
 
-    /// A transaction is durable: its images are the newest. `forgotten` are the blocks that it freed.
-    /// Under the log's lock, so that no tail passes a transaction that is not in the table yet.
+    /// Records a durable transaction, whose images become the newest. `forgotten` are the blocks that it freed. The
+    /// caller
+    /// holds the log's lock, so that the tail does not pass a transaction that is not in the table yet.
     pub(crate) fn committed(
         &self,
         tid: Tid,
@@ -140,7 +142,9 @@ impl CopyTables {
         self.publish(&lists);
     }
 
-    /// Forgets the image of a block that is being freed: a mistake, because the freeing is not durable.
+    /// Forgets the image of a block that is being freed. This is a mistake (`CancelledAtFree`), because the freeing is
+    /// not
+    /// durable.
     pub(crate) fn cancel(&self, block: FsBlock) {
         let mut lists = self.lists.lock();
         let cancelled = lists.copies.get_mut(&block).map(|copy| Copy {
@@ -152,8 +156,9 @@ impl CopyTables {
         }
     }
 
-    /// Waits until no home write of these blocks is under way. Not under the log's lock, which the checkpoint needs to
-    /// end.
+    /// Waits until none of these blocks is being written home. The caller does not hold the log's lock, which the
+    /// checkpoint
+    /// needs to finish.
     pub(crate) fn wait_until_landed(&self, blocks: &[FsBlock]) {
         let mut lists = self.lists.lock();
         while blocks.iter().any(|block| lists.in_flight.contains(block)) {
@@ -190,8 +195,9 @@ impl CopyTables {
         batch
     }
 
-    /// The batch is home and flushed (or, with `is_home` false, was not written). Gives the new tail. Under the log's
-    /// lock, which is kept until the tail is on disk.
+    /// Ends a batch. With `is_home` it is home and flushed; otherwise it was not written. Returns the new tail. The
+    /// caller
+    /// holds the log's lock, and keeps it until the tail is on disk.
     pub(crate) fn end_batch(&self, batch: &[(FsBlock, Tid, Arc<[u8]>)], is_home: bool) -> LogTail {
         let mut lists = self.lists.lock();
         for (block, tid, _) in batch {
@@ -226,7 +232,8 @@ impl Lists {
         }
     }
 
-    /// A copy was replaced by a newer one, came home or was cancelled.
+    /// Counts that a copy no longer waits for the checkpoint, because it was replaced by a newer one, written home or
+    /// cancelled.
     fn no_longer_waits(&mut self, copy: &Copy) {
         if let Some(image) = &copy.image {
             self.image_bytes -= image.len() as u64;
@@ -299,7 +306,7 @@ mod tests {
         assert!(table.newest(block).is_some());
         table.committed(Tid(2), 4, 3, vec![(FsBlock(11), image(2))], &[block]);
         assert!(table.newest(block).is_none());
-        // Its copy is still in the log: freeing it once more would need a revoke.
+        // The block's copy is still in the log: if the block is freed again, it must be revoked.
         assert!(table.has_copy(block));
         let batch = table.begin_batch(10);
         assert_eq!(batch.len(), 1);
