@@ -6,9 +6,8 @@
 //!
 //! The records of a block follow each other without a gap; a record with inode 0 is free. With metadata_csum the last
 //! twelve bytes look like a free record and hold the block's checksum. Without the filetype feature the file_type byte
-//! is
-//! the upper half of a 16-bit name length, and always zero. In a directory that is both encrypted and casefolded each
-//! name is followed by its hash, because the hash can't be computed without the plain name.
+//! is the upper half of a 16-bit name length, and always zero. In a directory that is both encrypted and casefolded
+//! each name is followed by its hash, because the hash can't be computed without the plain name.
 //!
 //! Any bytes can be read safely: every length is checked, as the kernel checks it, before it is used. Each record is at
 //! least twelve bytes long, so iteration ends.
@@ -139,8 +138,7 @@ impl DirForm {
     }
 
     /// The length of a record in bytes, from its stored form. In blocks of 64 KiB the length of the whole block does
-    /// not
-    /// fit 16 bits, and is stored as 0xFFFF (or 0).
+    /// not fit 16 bits, and is stored as 0xFFFF (or 0).
     fn length_from_disk(&self, stored: u16) -> usize {
         match stored {
             0xFFFF | 0 if self.block_size == BlockSize::K64 => self.block_size.bytes(),
@@ -399,8 +397,7 @@ impl<'a> DirBlockWriter<'a> {
     }
 
     /// Gives the rest of the block to the last record (or to a free one if the block has no record) and prepares the
-    /// tail.
-    /// With checksums, the caller then calls [`seal`].
+    /// tail. With checksums, the caller then calls [`seal`].
     pub fn finish(self) {
         let end = self.form.usable();
         let len = DirForm::length_to_disk(end - self.last);

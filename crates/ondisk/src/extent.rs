@@ -7,8 +7,7 @@
 //! The root fills the inode's block area; every other node fills a block. A node of depth 0 holds [`Extent`]s; a deeper
 //! node holds [`ExtentIndex`]es, each of which covers the blocks from its own logical block to that of the next entry.
 //! [`ExtentNode::verify`] is the only way from bytes to a node: the entries of the node that it returns are in bounds,
-//! in
-//! order, without overlap, and inside the part of the file that the parent's entry covers.
+//! in order, without overlap, and inside the part of the file that the parent's entry covers.
 
 use core::ops::Range;
 

@@ -2,8 +2,7 @@
 //! decides what a set of features means for reading an image, and the command line what it means for other programs.
 //!
 //! Each word determines what a program may do if it does not know one of the word's bits: `compat` allows it to read
-//! and
-//! write, `ro_compat` only to read, `incompat` neither. Every function here keeps unknown bits.
+//! and write, `ro_compat` only to read, `incompat` neither. Every function here keeps unknown bits.
 
 use core::fmt;
 
@@ -291,8 +290,7 @@ impl Features {
     }
 
     /// Every feature of the set, bits without a name included: compat, then incompat, then ro_compat, each from its
-    /// lowest
-    /// bit on.
+    /// lowest bit on.
     pub fn iter(self) -> impl Iterator<Item = Feature> {
         [Word::Compat, Word::Incompat, Word::RoCompat]
             .into_iter()
@@ -306,8 +304,7 @@ impl Features {
     }
 
     /// Applies a list in the form of mke2fs's `-O`, from left to right: `name` adds a feature, `^name` removes it, and
-    /// `none`
-    /// empties the set. Words are separated by commas or spaces.
+    /// `none` empties the set. Words are separated by commas or spaces.
     ///
     /// # Errors
     /// The first word that names no feature.

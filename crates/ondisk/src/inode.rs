@@ -7,8 +7,7 @@
 //!
 //! An [`Inode`] is a copy of the base and of the known extra fields. The rest of the slot (attributes, and extra fields
 //! that this crate does not know) is not copied, and [`Inode::write_to`] leaves it as it was. The checksum covers the
-//! whole
-//! slot, so it is computed from the slot only.
+//! whole slot, so it is computed from the slot only.
 //!
 //! A field that `i_extra_isize` does not include does not exist: its getter returns what the kernel would use (zero, or
 //! `None`).
@@ -477,9 +476,8 @@ pub fn attribute_area_mut(slot: &mut [u8]) -> Option<&mut [u8]> {
 }
 
 /// Whether a fast commit's INODE record with `extra_size` bytes of extra fields, for a file with extents, replaces all
-/// of a
-/// slot's contents. Linux and e2fsck do not overwrite a block area that begins like a map, nor anything after the extra
-/// fields.
+/// of a slot's contents. Linux and e2fsck do not overwrite a block area that begins like a map, nor anything after the
+/// extra fields.
 #[must_use]
 pub fn is_replaced_by_record(slot: &[u8], extra_size: usize) -> bool {
     let attributes = slot.get(BASE_SIZE + extra_size..).unwrap_or_default();

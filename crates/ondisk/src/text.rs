@@ -1,10 +1,8 @@
 //! Printers: every structure as text, used by `dump`, `info`, tests and messages, so that all use the same words.
 //!
 //! A printer borrows a structure and implements `Display`. It writes one `name: value` line for each field, an empty
-//! line
-//! between sections, and no final newline. It accepts any bytes, verified or not. Names that are not UTF-8 or hold
-//! control
-//! characters are escaped as `\xNN`, so that no image can send commands to a terminal.
+//! line between sections, and no final newline. It accepts any bytes, verified or not. Names that are not UTF-8 or hold
+//! control characters are escaped as `\xNN`, so that no image can send commands to a terminal.
 
 use core::fmt::{self, Display, Formatter};
 

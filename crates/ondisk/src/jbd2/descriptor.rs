@@ -163,8 +163,7 @@ impl<'a> DescriptorWriter<'a> {
     }
 
     /// Appends a tag for `block`, whose copy in the log has the given checksum. `uuid` is written after the first tag.
-    /// Returns
-    /// whether the tag fitted.
+    /// Returns whether the tag fitted.
     #[must_use]
     pub fn push(
         &mut self,

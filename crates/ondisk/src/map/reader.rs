@@ -28,8 +28,7 @@ pub struct MapNode {
     /// The block's number, which is one of the blocks that may be pointed to.
     pub block: FsBlock,
     /// In an extent tree, the depth of the node; 0 for a node that holds extents. In a map of pointers, the number of
-    /// blocks
-    /// of pointers from this one to the data: 1 to 3.
+    /// blocks of pointers from this one to the data: 1 to 3.
     pub depth: u16,
     /// The first logical block that it may map.
     pub logical: u64,
@@ -65,11 +64,9 @@ impl<B: AsRef<[u8]>> MapReader<B> {
     }
 
     /// The block of the map that the reader needs to go on, or the next run: the one with the smallest logical block
-    /// among
-    /// the runs that end after `from`. A run of an extent tree is a whole extent; a run of pointers begins at `from` or
-    /// later
-    /// and ends with its block of pointers at the latest. `from` must not be smaller than in earlier calls. Until
-    /// [`MapReader::supply`] is called, the reader asks for the same block again.
+    /// among the runs that end after `from`. A run of an extent tree is a whole extent; a run of pointers begins at
+    /// `from` or later and ends with its block of pointers at the latest. `from` must not be smaller than in earlier
+    /// calls. Until [`MapReader::supply`] is called, the reader asks for the same block again.
     ///
     /// # Errors
     /// When a pointer leads out of the allowed blocks; the walk then ends.
@@ -91,8 +88,7 @@ impl<B: AsRef<[u8]>> MapReader<B> {
     ///
     /// # Errors
     /// When the block is not a node of an extent tree that fits its place; the walk then ends. The error does not name
-    /// the
-    /// node, because the caller knows it.
+    /// the node, because the caller knows it.
     pub fn supply(&mut self, bytes: B) -> Result<(), Corrupt> {
         match &mut self.0 {
             Walk::Tree(tree) => {
