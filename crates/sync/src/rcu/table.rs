@@ -2,22 +2,18 @@
 //!
 //! Why a reader finds every entry. An entry is stored before its tag, and the tag is cleared before the entry. A
 //! bucket's entries are added to the next array before the bucket is marked as moved, and the bucket's own lines stay
-//! as
-//! they were: a reader that began before the move goes on in them and finds the entries of that moment. The next
-//! array's
-//! buckets are reached only through the moved bucket, so filling them takes no lock.
+//! as they were: a reader that began before the move goes on in them and finds the entries of that moment. The next
+//! array's buckets are reached only through the moved bucket, so filling them takes no lock.
 //!
 //! Why no thread uses an entry that leaves. A hand marks an entry, waits until all guards that exist at that moment are
 //! gone, takes the bucket's lock, and checks that the mark is still set and that the table's count is the only one. A
 //! reader that meets the mark removes it under the lock before it counts the entry; a reader that met the entry without
 //! the mark had its guard before the mark was set. So the hand sees every count: no thread holds an entry that leaves
-//! the
-//! table, and a thread that loads it again has the only instance.
+//! the table, and a thread that loads it again has the only instance.
 //!
 //! Memory: a removed entry, and an array whose buckets have all moved, are given to the table's [`Domain`], which drops
 //! them when all guards that existed at that moment are gone; a bucket's further lines are freed with their array.
-//! Interleavings:
-//! `under_many_schedules_an_entry_has_one_instance_and_loses_nothing` in `rcu/tests.rs`.
+//! Interleavings: `under_many_schedules_an_entry_has_one_instance_and_loses_nothing` in `rcu/tests.rs`.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::rcu::bucket::{self, Array, Bucket, Link};
@@ -156,8 +152,7 @@ pub struct LockedBucket<'a, T: Keyed> {
 
 impl<T: Keyed> CountedTable<T> {
     /// An empty table that begins with this many buckets of 64 bytes, rounded up to a power of two. `rank` is the rank
-    /// of
-    /// the buckets' locks.
+    /// of the buckets' locks.
     #[must_use]
     pub fn new(rank: Rank, buckets: usize) -> CountedTable<T> {
         const { assert!(align_of::<T>() >= 2, "the lowest bit of a pointer is free") };
@@ -274,8 +269,8 @@ impl<T: Keyed> CountedTable<T> {
     }
 
     /// Calls `look` with the entry with this key, without counting the entry: nothing is written that other threads
-    /// read.
-    /// `look` is short and waits for nothing; the entry may be changed meanwhile. As [`CountedTable::find`] otherwise.
+    /// read. `look` is short and waits for nothing; the entry may be changed meanwhile. As [`CountedTable::find`]
+    /// otherwise.
     #[track_caller]
     pub fn look<R>(&self, key: u64, look: impl FnOnce(&T) -> R) -> Option<R> {
         let guard = self.domain.enter();
@@ -352,8 +347,7 @@ impl<T: Keyed> CountedTable<T> {
     }
 
     /// Calls `work` with one key's bucket, whose lock is held meanwhile. `work` waits for nothing but locks of later
-    /// ranks,
-    /// and does nothing else with this table.
+    /// ranks, and does nothing else with this table.
     #[track_caller]
     pub fn locked<R>(&self, key: u64, work: impl FnOnce(&mut LockedBucket<'_, T>) -> R) -> R {
         let guard = self.domain.enter();
@@ -377,8 +371,7 @@ impl<T: Keyed> CountedTable<T> {
     }
 
     /// As [`CountedTable::locked`], but leaves to the caller what is to be done after the lock was released. A thread
-    /// that
-    /// has the table for itself takes no lock.
+    /// that has the table for itself takes no lock.
     #[track_caller]
     pub(super) fn locked_kept<R>(
         &self,
@@ -419,8 +412,7 @@ impl<T: Keyed> CountedTable<T> {
     }
 
     /// Does what is to be done after [`CountedTable::locked_kept`], for a thread that has the table for itself. The
-    /// returned
-    /// array is to be dropped when other threads may have the table again.
+    /// returned array is to be dropped when other threads may have the table again.
     pub(super) fn grow_alone(&self, added: &Added, kept: Kept<'_>) -> Option<Box<Array<T>>> {
         self.note_chain(added.entries());
         if added.is_new_line() {
@@ -466,8 +458,7 @@ impl<T: Keyed> CountedTable<T> {
     }
 
     /// Calls `look` once with each entry that is in the table all the time, and with some of the others. The calls are
-    /// as in
-    /// [`CountedTable::look`]; nothing is freed meanwhile.
+    /// as in [`CountedTable::look`]; nothing is freed meanwhile.
     pub fn for_each(&self, look: impl FnMut(&T)) {
         self.for_each_kept(self.domain.enter().kept(), look);
     }
@@ -545,8 +536,7 @@ impl<T: Keyed> CountedTable<T> {
             return;
         };
         // Another thread may have made it, and all buckets may even have moved: then `array` is not the current one,
-        // and has a
-        // next array.
+        // and has a next array.
         if array.next.load().is_null() {
             let next = Box::new(Array::new(self.rank, 2 * buckets));
             array.next.store(Box::into_raw(next));
@@ -556,8 +546,7 @@ impl<T: Keyed> CountedTable<T> {
     }
 
     /// Moves some buckets of the current array into the next one, if the table grows. If that moved the last bucket,
-    /// returns
-    /// the array, which is to be kept for its readers.
+    /// returns the array, which is to be kept for its readers.
     fn move_some(&self, kept: Kept<'_>) -> Option<Box<Array<T>>> {
         let array = self.array(kept);
         let next = CountedTable::next(array, kept)?;
