@@ -1,6 +1,5 @@
 //! The cache of metadata blocks: blocks are found without a lock, and evicted by hands that pass over the table. The
-//! bytes
-//! in the cache are bounded from its creation on.
+//! bytes in the cache are bounded from its creation on.
 //!
 //! A reader that finds a block counts it on the block's own cache line, and writes nothing else. A bucket's lock
 //! ([`Rank::CacheShard`]) is held to add or remove a block. A hand's lock ([`Rank::Hand`]) is held while the hand looks
@@ -124,8 +123,7 @@ impl Cache {
     }
 
     /// If this thread has added enough blocks since it last checked, evicts blocks until one more fits. Returns whether
-    /// one
-    /// fits.
+    /// one fits.
     fn make_room(&self) -> bool {
         let unseen = (self.most / MOST_UNSEEN).clamp(1, MOST_UNSEEN);
         let mine = self.added.mine();
@@ -172,8 +170,7 @@ impl Cache {
     }
 
     /// The block with this number. It is verified by `verify`, unless it is in the cache and was verified under the
-    /// same
-    /// `tag`.
+    /// same `tag`.
     ///
     /// May block on I/O, during which no lock is held; a bucket's lock is taken briefly after it.
     ///
