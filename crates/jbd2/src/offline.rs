@@ -65,8 +65,8 @@ pub struct OfflineLog<'a> {
 
 impl<'a> OfflineLog<'a> {
     /// Opens the journal whose blocks are `runs`, in the order of the journal's file. With `may_be_in_use` the
-    /// superblock may
-    /// mark the log in use, as after [`crate::recovery::empty_log`], as long as the log holds no complete transaction.
+    /// superblock may mark the log in use, as after [`crate::recovery::empty_log`], as long as the log holds no
+    /// complete transaction.
     ///
     /// # Errors
     /// When the journal's superblock is wrong or unknown, or the log is not empty.
@@ -170,8 +170,7 @@ impl<'a> OfflineLog<'a> {
     ///
     /// # Errors
     /// When the transaction does not fit, or the device fails. The transaction is then not committed, except that it
-    /// may be
-    /// if only the last flush failed.
+    /// may be if only the last flush failed.
     pub fn commit(&mut self, blocks: &Blocks, seconds: u64) -> Result<(), Error> {
         self.verify_room(blocks.len())?;
         let tid = self.tid();
