@@ -39,8 +39,7 @@ impl Abort {
     }
 
     /// Calls `hook` with the first cause: when the journal is aborted, or now if it already is. If another thread
-    /// aborts the
-    /// journal at this moment, `hook` may be called twice.
+    /// aborts the journal at this moment, `hook` may be called twice.
     pub(crate) fn on_abort(&self, hook: Box<Hook>) {
         let hook = self.hook.get_or_init(|| hook);
         if let Some(first) = self.first.get() {

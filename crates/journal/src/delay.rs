@@ -3,8 +3,7 @@
 //! A delay ends when its caller ends it, or when its time has passed. Every commit waits for the delays that began
 //! before it, except a commit that freezes or closes the journal. While a commit waits or is under way no delay begins,
 //! so a commit waits at most for the longest time of one delay. The client's fast commits are not delayed: a caller
-//! that
-//! may cause one calls [`Journal::await_delays`] first.
+//! that may cause one calls [`Journal::await_delays`] first.
 //!
 //! # Locking
 //! [`sync::Rank::JournalLeader`] protects the delays.
@@ -31,8 +30,7 @@ pub(crate) struct Delays {
 
 impl Delays {
     /// The longest time that the delays with numbers below `before` can still last; `None` if none of them is left.
-    /// Forgets
-    /// all delays whose time has passed.
+    /// Forgets all delays whose time has passed.
     pub(crate) fn left(&mut self, before: u64) -> Option<Duration> {
         let now = now();
         self.deadlines.retain(|_, deadline| *deadline > now);
@@ -43,8 +41,7 @@ impl Delays {
 
 impl Journal {
     /// Delays commits of what is changed from now on, for `most` at most. Waits for a commit that is under way or that
-    /// waits
-    /// for other delays: the caller has no handle, and no lock that a thread with a handle may wait for.
+    /// waits for other delays: the caller has no handle, and no lock that a thread with a handle may wait for.
     pub fn delay_commits(&self, most: Duration) -> CommitDelay {
         let mut leaders = self.leaders.lock();
         while (leaders.is_committing || leaders.delays.waiting > 0) && self.abort.check().is_ok() {

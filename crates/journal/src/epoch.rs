@@ -6,13 +6,10 @@
 //!
 //! Why that is enough: let S be the exchange of a handle and L its second load of the epoch, both SeqCst; let C be the
 //! sealer's store that closes the epoch, F its fence, and R its load of the slot. S and F are ordered. If S comes
-//! first, R
-//! sees it, and the sealer waits for the handle. If F comes first, C comes before L, so L sees the closed epoch, and
-//! the
-//! handle withdraws and waits. So no handle runs in an epoch that counts as drained. (A fence instead of the exchange
-//! would be correct too, but takes eight times as long on x86.) Only the sealer writes the epoch; its callers let one
-//! run
-//! at a time.
+//! first, R sees it, and the sealer waits for the handle. If F comes first, C comes before L, so L sees the closed
+//! epoch, and the handle withdraws and waits. So no handle runs in an epoch that counts as drained. (A fence instead of
+//! the exchange would be correct too, but takes eight times as long on x86.) Only the sealer writes the epoch; its
+//! callers let one run at a time.
 //!
 //! Interleavings: `epoch::tests::seals_see_every_handle` with threads, and the schedules of `tests/it/attendant.rs`. A
 //! slot is a word of a lane, and is freed with the journal.
@@ -156,8 +153,7 @@ impl Epochs {
     }
 
     /// Closes the running epoch and waits until its last handle has ended. The caller is the only sealer. Returns the
-    /// epoch
-    /// and the time at which it was closed; no epoch runs until [`Epochs::open`].
+    /// epoch and the time at which it was closed; no epoch runs until [`Epochs::open`].
     pub(crate) fn seal(&self, statistics: &JournalStatistics) -> (Epoch, Instant) {
         let epoch = self.current();
         let start = now();

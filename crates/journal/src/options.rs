@@ -10,25 +10,20 @@ pub struct Options {
     /// [`crate::Journal::reserve`] waits for one. A transaction gets at most a quarter of it.
     pub staged_bytes: u64,
     /// Write the commit record together with the log blocks and flush once, in transactions that map no new data and
-    /// revoke
-    /// nothing. This needs checksums over whole transactions, and turns them on if the journal has no checksums. If it
-    /// has
-    /// those of version 2 or 3, the option has no effect (two flushes): with these, recovery detects damage, but can't
-    /// tell
-    /// it from the end of the log.
+    /// revoke nothing. This needs checksums over whole transactions, and turns them on if the journal has no checksums.
+    /// If it has those of version 2 or 3, the option has no effect (two flushes): with these, recovery detects damage,
+    /// but can't tell it from the end of the log.
     pub async_commit: bool,
     /// Whether data that a transaction maps become durable before it does (`data=ordered`). Otherwise
-    /// (`data=writeback`) a
-    /// crash may show old contents of blocks in new files, and transactions that map data may be committed with one
-    /// flush.
+    /// (`data=writeback`) a crash may show old contents of blocks in new files, and transactions that map data may be
+    /// committed with one flush.
     pub is_ordered: bool,
     /// Whether the file system has checksums of metadata. The log then gets checksums of version 3, if it has none.
     pub has_checksums: bool,
     /// Whether the file system may have more than 2^32 blocks. The log's block numbers then have 64 bits.
     pub is_64bit: bool,
     /// Keep an area for fast commits at the log's end, if the journal has one: see [`crate::Journal::fast_tid`].
-    /// Otherwise
-    /// the area's blocks are used as a part of the log.
+    /// Otherwise the area's blocks are used as a part of the log.
     pub fast_commits: bool,
 }
 

@@ -37,8 +37,8 @@ pub(crate) struct LogSpace {
     granted: CachePadded<Statistic<i64>>,
     /// Whether a thread makes room; meanwhile no other thread refills its lease. [atomic: Relaxed, hint]
     pressed: CachePadded<Hint<bool>>,
-    /// Blocks that are not free, but were lent to the steps of one transaction. [changed while one thread uses
-    /// the journal]
+    /// Blocks that the log does not have, lent to the steps of one transaction. [changed while one thread uses the
+    /// journal]
     lent: Guarded<i64>,
     lanes: Lanes<Lane>,
     /// Blocks that all threads' leases together may take. [const]

@@ -1,8 +1,7 @@
 //! Committed images that are not written home yet, and which transactions the log still needs.
 //!
 //! One lock ([`Rank::JournalLists`]), held for work on the tables only. A checkpoint writes the newest committed image
-//! of
-//! each block, and older images are dropped. The log needs a transaction as long as one of its blocks waits for the
+//! of each block, and older images are dropped. The log needs a transaction as long as one of its blocks waits for the
 //! checkpoint and has its newest copy in that transaction; the tail moves over the others, from the oldest on.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -93,8 +92,7 @@ impl CopyTables {
     }
 
     /// Records a durable transaction, whose images become the newest. `forgotten` are the blocks that it freed. The
-    /// caller
-    /// holds the log's lock, so that the tail does not pass a transaction that is not in the table yet.
+    /// caller holds the log's lock, so that the tail does not pass a transaction that is not in the table yet.
     pub(crate) fn committed(
         &self,
         tid: Tid,
@@ -143,8 +141,7 @@ impl CopyTables {
     }
 
     /// Forgets the image of a block that is being freed. This is a mistake (`CancelledAtFree`), because the freeing is
-    /// not
-    /// durable.
+    /// not durable.
     pub(crate) fn cancel(&self, block: FsBlock) {
         let mut lists = self.lists.lock();
         let cancelled = lists.copies.get_mut(&block).map(|copy| Copy {
@@ -157,8 +154,7 @@ impl CopyTables {
     }
 
     /// Waits until none of these blocks is being written home. The caller does not hold the log's lock, which the
-    /// checkpoint
-    /// needs to finish.
+    /// checkpoint needs to finish.
     pub(crate) fn wait_until_landed(&self, blocks: &[FsBlock]) {
         let mut lists = self.lists.lock();
         while blocks.iter().any(|block| lists.in_flight.contains(block)) {
@@ -196,8 +192,7 @@ impl CopyTables {
     }
 
     /// Ends a batch. With `is_home` it is home and flushed; otherwise it was not written. Returns the new tail. The
-    /// caller
-    /// holds the log's lock, and keeps it until the tail is on disk.
+    /// caller holds the log's lock, and keeps it until the tail is on disk.
     pub(crate) fn end_batch(&self, batch: &[(FsBlock, Tid, Arc<[u8]>)], is_home: bool) -> LogTail {
         let mut lists = self.lists.lock();
         for (block, tid, _) in batch {
