@@ -1,6 +1,6 @@
-//! Metadata blocks in memory: the volume with the cache of clean ones, and the table of those that change. Also what
-//! belongs to the blocks of one volume: which attribute blocks can be shared, and whether free blocks are discarded on
-//! the device.
+//! Metadata blocks in memory: the volume with the cache of clean blocks, and the table of blocks that change. Also two
+//! things that belong to one volume's blocks: which attribute blocks can be shared, and whether freed blocks are
+//! discarded on the device.
 
 mod discard;
 mod live;

@@ -1,4 +1,4 @@
-//! The face of the engine: a file system by inode number.
+//! The engine's interface: a file system by inode number.
 //!
 //! All methods take `&self`, may be called from any number of threads, and may block on I/O. None holds a lock
 //! while it does.
@@ -48,11 +48,11 @@ use crate::xattr::{self, Xattr};
 /// An open file system.
 pub struct InodeFs {
     mounted: OpenFs,
-    /// Dropped before the rest: the thread ends.
+    /// Dropped before the other fields, so that its thread has ended.
     attendant: Option<Attendant>,
-    /// What was met when it was opened.
+    /// What opening the file system found on the device.
     met: FoundAtOpen,
-    /// The thread that deletes what lost its names, if the options asked for it.
+    /// The thread that deletes inodes without names, if the options asked for one.
     reaper: Option<sync::thread::JoinHandle<()>>,
 }
 
@@ -61,14 +61,15 @@ impl Drop for InodeFs {
         self.mounted.doomed().serve(false);
         if let Ok(live) = self.mounted.live() {
             let writing = live.writing();
-            // Its threads may wait for a thaw.
+            // The journal's threads may wait for a thaw.
             writing.journal.thaw();
             if !writing.gate.is_retired() {
                 writing.gate.open();
             }
         }
         if let Some(reaper) = self.reaper.take() {
-            // A panic of it was reported where it happened; what it had not done is among the orphans.
+            // A panic of the thread was reported where it happened; the inodes that it did not delete are among the
+            // orphans.
             let _ = reaper.join();
         }
     }
@@ -89,11 +90,12 @@ impl InodeFs {
         })
     }
 
-    /// Opens the file system on a device for reading and writing. What its journal holds is written home first. `clock`
-    /// gives the times of changes, unless the options fix one.
+    /// Opens the file system on a device for reading and writing. The contents of its journal are written home first.
+    /// `clock` supplies the times of changes, unless the options fix one.
     ///
     /// # Errors
-    /// As [`InodeFs::open`]; `UnwritableFeature` and `Unsupported` for what can be read only; nothing is changed then.
+    /// As [`InodeFs::open`]; `UnwritableFeature` and `Unsupported` if the file system can only be read: nothing is
+    /// changed then.
     pub fn open_for_writing(
         device: Arc<dyn BlockDevice>,
         options: &MountOptions,
@@ -118,10 +120,10 @@ impl InodeFs {
         })
     }
 
-    /// Runs an operation that changes the file system. The caller holds nothing. The operation waits while the file
-    /// system is frozen, and fails once the journal is aborted. If it finds no space, it is tried again after all
-    /// blocks that can be freed were freed, the last time with no other change under way. Corruption that it finds is
-    /// recorded.
+    /// Runs an operation that changes the file system. The caller holds no lock and no handle. The operation waits
+    /// while the file system is frozen, and fails once the journal is aborted. If it finds no space, all blocks that
+    /// can be freed are freed and it is tried again, the last time with no other change under way. Corruption that it
+    /// finds is recorded.
     fn change<T>(
         &self,
         mut operation: impl FnMut(&LiveFs) -> Result<T, Error>,
@@ -140,7 +142,7 @@ impl InodeFs {
         self.noting(done)
     }
 
-    /// Puts corruption on record that an operation met.
+    /// Records the corruption that an operation found.
     fn noting<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         let Ok(live) = self.mounted.live() else {
             return outcome;
@@ -154,7 +156,7 @@ impl InodeFs {
         outcome
     }
 
-    /// Errors on record: those of earlier mounts that e2fsck has not seen, and those met since. Where there are any,
+    /// Recorded errors: those of earlier mounts that e2fsck has not seen, and those found since. If there are any,
     /// e2fsck should be run; until then nothing that is broken is changed.
     #[must_use]
     pub fn recorded_errors(&self) -> u32 {
@@ -165,9 +167,9 @@ impl InodeFs {
         before.saturating_add(live.map_or(0, |live| live.writing().errors.met()))
     }
 
-    /// Until the value is dropped, the calling thread takes blocks for `caller`, who may have those reserved for root
-    /// only if it is root, or the user or of the group that the superblock names. Without it [`MountOptions::as_root`]
-    /// counts.
+    /// Until the value is dropped, the calling thread takes blocks on behalf of `caller`. The blocks reserved for root
+    /// are available only if `caller` is root, or the user or in the group that the superblock names. Without this
+    /// value, [`MountOptions::as_root`] decides.
     ///
     /// # Errors
     /// `ReadOnly`.
@@ -175,11 +177,11 @@ impl InodeFs {
         Ok(self.live()?.writing().reserve.act_for(caller))
     }
 
-    /// Changes an inode's permissions, owner or times, and stamps its ctime: one step, after the size where that is
-    /// to be changed too ([`InodeFs::truncate`]).
+    /// Changes an inode's permissions, owner or times in one step, and stamps its ctime. If the size is to be changed
+    /// too, that is done before ([`InodeFs::truncate`]).
     ///
     /// # Errors
-    /// `ReadOnly`, as [`InodeFs::inode`], `Aborted`; as [`InodeFs::truncate`] where there is a size.
+    /// `ReadOnly`, as [`InodeFs::inode`], `Aborted`; as [`InodeFs::truncate`] if the size is to be changed.
     pub fn set_attributes(&self, ino: Ino, attributes: &SetAttributes) -> Result<(), Error> {
         if let Some(size) = attributes.size {
             self.truncate(ino, size)?;
@@ -191,8 +193,8 @@ impl InodeFs {
         self.change(|mounted| attr::set(mounted, ino, attributes))
     }
 
-    /// Sets an inode's flags, as far as they can be changed (`FS_IOC_SETFLAGS`; those that can't stay as they are): one
-    /// step.
+    /// Sets those of an inode's flags that can be changed (`FS_IOC_SETFLAGS`), in one step; the others stay as they
+    /// are.
     ///
     /// # Errors
     /// `ReadOnly`, as [`InodeFs::inode`], `Aborted`; `NotSupported` for a flag that the type of file does not have, or
@@ -211,10 +213,10 @@ impl InodeFs {
         self.live()?.now()
     }
 
-    /// Writes `bytes` at byte `offset` of a regular file, which grows to hold them; returns how many were written:
-    /// fewer only if an error stopped it after the first. Holes before `offset` stay holes. Durable after
-    /// [`InodeFs::fsync`] or [`InodeFs::sync`]; a cut before that leaves a prefix of what was added, and any part of
-    /// what was overwritten.
+    /// Writes `bytes` at byte `offset` of a regular file, which grows to hold them. Returns how many bytes were
+    /// written: fewer than all only if an error stopped the write after the first byte. Holes before `offset` stay
+    /// holes. Durable after [`InodeFs::fsync`] or [`InodeFs::sync`]; a crash before that leaves a prefix of what was
+    /// added, and any part of what was overwritten.
     ///
     /// # Errors
     /// `ReadOnly`; as [`InodeFs::inode`]; `IsDirectory`, `NotRegular`, `NotPermitted` (immutable, append-only),
@@ -226,8 +228,8 @@ impl InodeFs {
         Ok(written)
     }
 
-    /// As [`InodeFs::write`], behind the end that the file has when it is locked: two who append at once don't write
-    /// over each other. Says where the bytes begin and how many were written.
+    /// Writes as [`InodeFs::write`] does, at the end that the file has when it is locked, so two threads that append at
+    /// once do not overwrite each other's bytes. Returns where the bytes begin and how many were written.
     ///
     /// # Errors
     /// As [`InodeFs::write`].
@@ -237,8 +239,8 @@ impl InodeFs {
         Ok((at, written))
     }
 
-    /// Sets the size of a regular file: bytes after it are removed, or a hole is added. A cut leaves the old size or
-    /// the new.
+    /// Sets the size of a regular file: bytes after it are removed, or a hole is added. A crash leaves the old size or
+    /// the new one.
     ///
     /// # Errors
     /// As [`InodeFs::write`].
@@ -247,19 +249,19 @@ impl InodeFs {
         self.live()?.settle(ino, flags)
     }
 
-    /// Reserves, frees, zeroes or moves a part of a regular file (`fallocate`). A cut leaves it done for a prefix of
-    /// the range; what moves, moves at once.
+    /// Reserves, frees, zeroes or moves a part of a regular file (`fallocate`). A crash leaves it done for a prefix of
+    /// the range; a move is done as a whole or not at all.
     ///
     /// # Errors
-    /// As [`InodeFs::write`]; `InvalidArgument` for an empty range, parts of blocks where whole ones are moved, or a
-    /// range at the end; `NotSupported` for anything but [`Allocate::Punch`] in a file without extents, and for moving
-    /// more extents than one step changes.
+    /// As [`InodeFs::write`]; `InvalidArgument` for an empty range, for parts of blocks where whole blocks are moved,
+    /// or for a range at the end; `NotSupported` for anything but [`Allocate::Punch`] in a file without extents, and
+    /// for moving more extents than one step changes.
     pub fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Error> {
         let flags = self.change(|mounted| data::allocate(mounted, ino, how, offset, len))?;
         self.live()?.settle(ino, flags)
     }
 
-    /// The first byte at or behind `offset` that is data; `None` if no such byte exists (`SEEK_DATA`).
+    /// The first byte at or after `offset` that is data; `None` if no such byte exists (`SEEK_DATA`).
     ///
     /// # Errors
     /// As [`InodeFs::inode`]; `Corrupt`, `Io`.
@@ -267,7 +269,7 @@ impl InodeFs {
         self.noting(data::seek(&self.mounted, ino, offset, false))
     }
 
-    /// The first byte at or behind `offset` that is in a hole, which is also what follows the end; `None` if `offset`
+    /// The first byte at or after `offset` that is in a hole; the end of the file counts as a hole. `None` if `offset`
     /// is not before the end (`SEEK_HOLE`).
     ///
     /// # Errors
@@ -288,8 +290,8 @@ impl InodeFs {
         self.noting(data::mappings(&self.mounted, ino, blocks))
     }
 
-    /// Makes an inode's data and attributes durable, and all that happened before its last change. Returns at once if
-    /// they are.
+    /// Makes an inode's data and attributes durable, and all changes that were made before its last change. Returns at
+    /// once if they are durable.
     ///
     /// # Errors
     /// As [`InodeFs::sync`]; as [`InodeFs::inode`].
@@ -299,7 +301,7 @@ impl InodeFs {
         fsync::fsync(live, ino, SyncScope::All, None)
     }
 
-    /// How many failed write-outs of a file have been reported to a caller: the count that a handle on it begins with,
+    /// How many failed write-outs of a file have been reported to a caller: the initial count of a new handle on it,
     /// for [`InodeFs::fsync_of`].
     ///
     /// # Errors
@@ -308,9 +310,9 @@ impl InodeFs {
         Ok(self.mounted.get(ino)?.write_errors.reported())
     }
 
-    /// Does what [`InodeFs::fsync`] does, or [`InodeFs::fdatasync`] with `data_only`, for one handle of several on a
-    /// file that is held: each handle reports once that a write-out failed before, whatever the others reported. `seen`
-    /// is the handle's own count.
+    /// Does what [`InodeFs::fsync`] does, or [`InodeFs::fdatasync`] with `data_only`, for one of several handles on a
+    /// file that is held. Each handle reports a failed write-out once, whatever the other handles reported. `seen` is
+    /// the handle's own count.
     ///
     /// # Errors
     /// As [`InodeFs::fsync`].
@@ -323,7 +325,7 @@ impl InodeFs {
         fsync::fsync(live, ino, SyncScope::All, Some(seen))
     }
 
-    /// Makes an inode's data durable, and what it takes to read them: not its times, owner or permissions.
+    /// Makes an inode's data durable, and what it takes to read them, but not its times, owner or permissions.
     ///
     /// # Errors
     /// As [`InodeFs::fsync`].
@@ -334,9 +336,10 @@ impl InodeFs {
     /// Makes everything that was done before this call durable.
     ///
     /// # Errors
-    /// `ReadOnly`; `Aborted` when the journal could not be written: then nothing that was not promised before is.
+    /// `ReadOnly`; `Aborted` when the journal could not be written: then only what was reported durable before is
+    /// durable.
     pub fn sync(&self) -> Result<(), Error> {
-        // While changes are shut out, no time waits in memory, and inodes that are to be deleted stay.
+        // While changes are shut out, no time of access waits in memory, and inodes without names are deleted later.
         let live = self.live()?;
         if let Some(_change) = live.writing().gate.try_enter() {
             attr::write_lazy(live)?;
@@ -345,8 +348,8 @@ impl InodeFs {
         live.sync_all()
     }
 
-    /// Writes home what is durable in the journal, and empties the journal behind it (the ioctl `EXT4_IOC_CHECKPOINT`).
-    /// Others go on meanwhile.
+    /// Writes home what is durable in the journal, and then empties the journal (the ioctl `EXT4_IOC_CHECKPOINT`).
+    /// Other threads may change the file system meanwhile.
     ///
     /// # Errors
     /// As [`InodeFs::sync`].
@@ -354,9 +357,9 @@ impl InodeFs {
         Ok(self.live()?.writing().journal.checkpoint()?)
     }
 
-    /// Writes everything home and leaves a clean image. Without it, dropping the file system leaves one whose journal
-    /// is replayed when it is opened next, with everything that was synced. A file system without a journal must be
-    /// closed, else it is left to e2fsck.
+    /// Writes everything home and leaves a clean image. If the file system is dropped without it, the journal is
+    /// replayed when the file system is opened next, and everything that was synced is there. A file system without a
+    /// journal must be closed; otherwise e2fsck has to repair it.
     ///
     /// # Errors
     /// As [`InodeFs::sync`].
@@ -364,7 +367,8 @@ impl InodeFs {
         self.close_in_place()
     }
 
-    /// As [`InodeFs::close`], for an owner that can't move the value. Afterwards it may only be dropped.
+    /// Closes the file system, as [`InodeFs::close`], for an owner that can't move the value. Afterwards it may only be
+    /// dropped.
     ///
     /// # Errors
     /// As [`InodeFs::close`].
@@ -372,15 +376,15 @@ impl InodeFs {
         if let OpenFs::Writing(live) = &self.mounted {
             mount::thaw(live)?;
             attr::write_lazy(live)?;
-            // It may be in the middle of a commit.
+            // The attendant may be in the middle of a commit.
             self.attendant = None;
             mount::unmount(live)?;
         }
         Ok(())
     }
 
-    /// Closes the file system, as [`InodeFs::close`], while other threads still use it: from then on their changes
-    /// fail with `Closed`, and their reads go on. Waits for the changes that are under way. Files without names that
+    /// Closes the file system, as [`InodeFs::close`], while other threads still use it: from then on their changes fail
+    /// with `Closed`, and their reads still work. Waits for the changes that are under way. Files without names that
     /// are held stay, and are deleted when the image is opened next.
     ///
     /// # Errors
@@ -399,8 +403,8 @@ impl InodeFs {
     }
 
     /// Waits for the changes that are under way, writes everything home, and lets no other change begin until
-    /// [`InodeFs::thaw`]: those wait, reads do not. What is on the device meanwhile is a clean image, which may be
-    /// copied. Frozen twice counts as frozen once. Not within a change.
+    /// [`InodeFs::thaw`]. Changes wait until then; reads do not. Meanwhile the device holds a clean image, which may be
+    /// copied. A second call has no further effect. Must not be called within a change.
     ///
     /// # Errors
     /// As [`InodeFs::sync`]; then nothing is frozen.
@@ -408,28 +412,28 @@ impl InodeFs {
         mount::freeze(self.live()?)
     }
 
-    /// Lets changes begin again; does nothing if they may.
+    /// Lets changes begin again; does nothing if the file system is not frozen.
     ///
     /// # Errors
-    /// `ReadOnly`; `Io` when the superblock can't say that the image is in use: then nothing is written any more.
+    /// `ReadOnly`; `Io` when the superblock can't be marked as in use: then nothing is written any more.
     pub fn thaw(&self) -> Result<(), Error> {
         mount::thaw(self.live()?)
     }
 
-    /// What its journal counted so far; `None` for a file system that is not written to.
+    /// What the journal has counted so far; `None` for a file system that is not written to.
     #[must_use]
     pub fn journal_statistics(&self) -> Option<&journal::JournalStatistics> {
         let live = self.mounted.live().ok()?;
         Some(live.writing().journal.statistics())
     }
 
-    /// Blocks of the journal's log that are in use or promised, and all of them; zeros without one.
+    /// Blocks of the journal's log that are in use or promised, and the total; zeros without a journal.
     pub(crate) fn log_usage(&self) -> (u64, u64) {
         let live = self.mounted.live();
         live.map_or((0, 0), |live| live.writing().journal.log_usage())
     }
 
-    /// The places in the code whose steps a commit waited for more than a millisecond for, and how often. Empty for a
+    /// The places in the code whose handles delayed a commit by more than a millisecond, and how often. Empty for a
     /// file system that is not written to.
     #[must_use]
     pub fn long_handles(&self) -> Vec<(String, u64)> {
@@ -437,22 +441,23 @@ impl InodeFs {
         live.map_or(Vec::new(), |live| live.writing().journal.long_handles())
     }
 
-    /// Which form of each mechanism is used now.
+    /// The form of each mechanism that is used now.
     #[must_use]
     pub fn variants(&self) -> Variants {
         self.mounted.variants()
     }
 
     /// Uses another form of a mechanism from now on, `name=value` as in [`Variants::set`], on the live file system and
-    /// under load: what is under way ends in the form in which it began. Waits for nothing; nothing of it is on disk.
+    /// under load: an operation that is under way ends in the form in which it began. Waits for nothing; nothing of it
+    /// is written to disk.
     ///
     /// # Errors
-    /// What can't be chosen, by name; then nothing changes.
+    /// When the option does not exist or does not take this value; then nothing changes.
     pub fn choose(&self, option: &str) -> Result<(), VariantError> {
         self.mounted.choose(option)
     }
 
-    /// The token for changing.
+    /// The token that allows changes.
     ///
     /// # Errors
     /// `ReadOnly`.
@@ -466,39 +471,39 @@ impl InodeFs {
         self.mounted.volume().superblock()
     }
 
-    /// The numbers that places are computed from.
+    /// The numbers from which the places of structures are computed.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         self.mounted.volume().geometry()
     }
 
-    /// What was found in the journal; `None` if it did not need replay, or was to be ignored.
+    /// What was found in the journal; `None` if it needed no replay, or was to be ignored.
     #[must_use]
     pub fn recovery_report(&self) -> Option<&recovery::ReplayReport> {
         self.met.recovery.as_ref()
     }
 
-    /// What is missing of a device that ends before the file system; `None` where nothing is.
+    /// Which part is missing of a device that ends before the file system; `None` if it is complete.
     #[must_use]
     pub fn cut(&self) -> Option<mount::CutDevice> {
         self.met.cut
     }
 
     /// Whether the first superblock was torn or lost when the file system was opened, and was restored from the journal
-    /// or from a copy in another group. If the file system was opened for writing, the superblock is in its place
-    /// again.
+    /// or from a copy in another group. If the file system was opened for writing, the superblock has been written back
+    /// to its place.
     #[must_use]
     pub fn had_lost_superblock(&self) -> bool {
         self.met.lost_superblock
     }
 
-    /// How the cache of metadata blocks fared so far.
+    /// Counts of the cache of metadata blocks.
     #[must_use]
     pub fn cache_statistics(&self) -> buffer::CacheStatistics {
         self.mounted.volume().cache().statistics()
     }
 
-    /// The device that is read, replayed changes included.
+    /// The device that is read, with the replayed changes.
     #[must_use]
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         self.mounted.volume().cache().device()
@@ -514,7 +519,7 @@ impl InodeFs {
         Ok(inode)
     }
 
-    /// As [`InodeFs::inode`], for what does not show the times.
+    /// The same inode, for a caller that does not show its times.
     fn in_use(&self, ino: Ino) -> Result<InodeRef<'_>, Error> {
         Ok(InodeRef {
             mounted: &self.mounted,
@@ -534,7 +539,7 @@ impl InodeFs {
     }
 
     /// The mode (with the type) and the group of an inode, for a server that decides what a caller's change costs. The
-    /// times are not looked at, so that writes in place may still leave them as they are.
+    /// times are not marked as seen, so writes in place may still leave them as they are.
     ///
     /// # Errors
     /// As [`InodeFs::inode`].
@@ -551,7 +556,7 @@ impl InodeFs {
         self.noting(self.in_use(ino)?.read(offset, buf))
     }
 
-    /// As [`InodeFs::read`]; the time of access stays, as with `O_NOATIME`.
+    /// Does what [`InodeFs::read`] does, but leaves the time of access unchanged, as with `O_NOATIME`.
     ///
     /// # Errors
     /// As [`InodeFs::read`].
@@ -559,17 +564,18 @@ impl InodeFs {
         self.noting(self.in_use(ino)?.read_noatime(offset, buf))
     }
 
-    /// The inode that a name stands for in a directory; `.` and `..` too. Names of casefolded directories are
-    /// compared without case, those of encrypted ones are taken in the form in which [`InodeFs::read_dir`] shows them.
+    /// The inode that a name, which may be `.` or `..`, stands for in a directory. Names of casefolded directories are
+    /// compared without case; those of encrypted ones are passed in the form in which [`InodeFs::read_dir`] returns
+    /// them.
     ///
     /// # Errors
-    /// `NotFound`, `NotDirectory`, `NameTooLong`; as [`InodeFs::inode`]; `Corrupt` when the directory is broken where
-    /// the name was looked for.
+    /// `NotFound`, `NotDirectory`, `NameTooLong`; as [`InodeFs::inode`]; `Corrupt` when the part of the directory that
+    /// was searched is broken.
     pub fn lookup(&self, directory: Ino, name: &[u8]) -> Result<Ino, Error> {
         self.noting(dir::lookup_in(&self.mounted, directory, name))
     }
 
-    /// All entries of a directory, `.` and `..` among them, in the order of its blocks.
+    /// All entries of a directory, including `.` and `..`, in the order of its blocks.
     ///
     /// # Errors
     /// `NotDirectory`; those of [`InodeFs::inode`]. The iterator returns the errors of later blocks.
@@ -577,7 +583,7 @@ impl InodeFs {
         self.read_dir_from(directory, 0)
     }
 
-    /// The entries of a directory behind the one with this cookie; 0 for all.
+    /// The entries of a directory after the one with this cookie; 0 for all.
     ///
     /// # Errors
     /// As [`InodeFs::read_dir`].
@@ -592,18 +598,19 @@ impl InodeFs {
         Ok(entries)
     }
 
-    /// The inode that a path leads to from the root directory, with or without a slash before it. Symbolic links are
+    /// The inode that a path leads to from the root directory, with or without a leading slash. Symbolic links are
     /// followed; one at the end of the path only with `follow_last` or if a slash follows it.
     ///
     /// # Errors
-    /// As [`InodeFs::lookup`] and [`InodeFs::read_link`]; `TooManyLinks` after 40 of them; `NameTooLong` for a path of
-    /// 4096 bytes.
+    /// As [`InodeFs::lookup`] and [`InodeFs::read_link`]; `TooManyLinks` after 40 links; `NameTooLong` for a path of
+    /// 4096 bytes or more.
     pub fn resolve(&self, path: &[u8], follow_last: bool) -> Result<Ino, Error> {
         self.resolve_in(Ino::ROOT, path, follow_last)
     }
 
-    /// As [`InodeFs::resolve`], as if `root` were the root directory: a path does not lead out of it, neither by `..`
-    /// nor by a symbolic link. Only if another thread moves a directory out of it meanwhile, `..` there leads out.
+    /// Does what [`InodeFs::resolve`] does, as if `root` were the root directory: a path does not lead out of it,
+    /// neither by `..` nor by a symbolic link. There is one exception: if another thread moves a directory out of
+    /// `root` meanwhile, `..` in that directory leads out.
     ///
     /// # Errors
     /// As [`InodeFs::resolve`].
@@ -622,8 +629,8 @@ impl InodeFs {
     /// The value of one extended attribute, by its whole name.
     ///
     /// # Errors
-    /// `NoAttribute`; `NameLength`, `InvalidArgument`, `NotSupported` for names that there can't be, as in
-    /// [`InodeFs::set_xattr`]; as [`InodeFs::xattrs`].
+    /// `NoAttribute`; `NameLength`, `InvalidArgument`, `NotSupported` for invalid names, as in [`InodeFs::set_xattr`];
+    /// as [`InodeFs::xattrs`].
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Error> {
         self.noting(xattr::read_one(&self.mounted, ino, name))
     }
@@ -657,8 +664,8 @@ fn enter(live: &LiveFs) -> Result<Entered<'_>, Error> {
     Ok(entered)
 }
 
-/// Does what was refused space while others changed the file system, without them: what they took and did not use is
-/// free again, and no other thread takes what a commit frees.
+/// Runs a change that found no space while other threads changed the file system, now without them: blocks that they
+/// took and did not use are free again, and no other thread takes what a commit frees.
 fn change_alone<T>(
     live: &LiveFs,
     operation: impl FnMut(&LiveFs) -> Result<T, Error>,

@@ -1,16 +1,16 @@
 //! fsync and fdatasync: what must become durable for one inode, and nothing more.
 //!
-//! A step that changes a file's map, size or attributes changes the inode too, so the inode's stamps record which epoch
-//! must be durable: the last that changed it at all (fsync), or the last that changed what it takes to read its data
-//! (fdatasync: not times, owner or permissions). Data written to blocks that the file had before belong to no epoch. If
-//! no flush that began after them has ended ([`LiveInode::overwritten`]), the device is flushed without a commit, or
-//! with the log's next step if one is worth waiting for.
+//! A step that changes a file's map, size or attributes changes its inode too. So the inode's stamps show which epoch
+//! must be durable: for fsync the last epoch that changed the inode at all, for fdatasync the last one that changed
+//! what it takes to read the data (not times, owner or permissions). Data written to blocks that the file had before
+//! belong to no epoch. If no flush that began after such a write has ended ([`LiveInode::overwritten`]), the device is
+//! flushed without a commit, or in the log's next step if that is worth waiting for.
 //!
-//! Where the journal has an area for fast commits, the inode is logged there with what belongs to it ([`logged`]); what
-//! can't be, or not now, is committed in full. Of an inode without names only the data are flushed, because after a
-//! crash nothing of it is left; without such an area it is committed like any other.
+//! If the journal has an area for fast commits, the inode and everything that belongs to it are logged there
+//! ([`logged`]). What can't be logged, or not now, is committed in full. Of an inode without names only the data are
+//! flushed, because a crash deletes it; without an area for fast commits it is committed like any other.
 //!
-//! What is synchronous by a flag of its own, or by the mount's options, ends with an fsync of itself
+//! A change of an inode that is synchronous by its flags, or by the mount's options, ends with an fsync of the inode
 //! ([`LiveFs::settle`]).
 //!
 //! Takes no lock while it waits, and shares commits and flushes with the threads that wait at the same time.
@@ -32,17 +32,17 @@ mod replay;
 
 pub(crate) use replay::replay;
 
-/// What is to be durable.
+/// What an fsync makes durable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyncScope {
-    /// Everything.
+    /// Data and all attributes.
     All,
     /// Data, and what it takes to read them.
     Data,
 }
 
 /// Makes an inode durable; returns at once if it is. A write-out that failed after its caller had returned is reported
-/// here: once to each caller with a count of its own in `seen`, and once to all others together (`None`).
+/// here: once to each handle that has a count in `seen`, and once to all callers without one together.
 pub(crate) fn fsync(
     mounted: &LiveFs,
     ino: Ino,
@@ -75,8 +75,8 @@ pub(crate) fn fsync(
 }
 
 impl LiveFs {
-    /// Makes what was done to an inode durable before it is reported, if a flag of it or the mount asks for that: as an
-    /// fsync of it does. With no lock held.
+    /// If a flag of the inode, or the mount, asks for it, makes the inode durable, as an fsync does, before a change of
+    /// it is reported. The caller holds no lock.
     ///
     /// # Errors
     /// As an fsync.
@@ -87,13 +87,13 @@ impl LiveFs {
             return Ok(());
         }
         match fsync(self, ino, SyncScope::All, None) {
-            // Another removed it meanwhile.
+            // Another thread removed the inode meanwhile.
             Err(Error::NotFound) => Ok(()),
             settled => settled,
         }
     }
 
-    /// As [`LiveFs::settle`], after a change of names in a directory with these flags.
+    /// Does what [`LiveFs::settle`] does, after a change of names in a directory with these flags.
     ///
     /// # Errors
     /// As [`LiveFs::settle`].
@@ -107,7 +107,7 @@ impl LiveFs {
     }
 }
 
-/// What is reported of a write-out that failed before.
+/// The error that reports an earlier failed write-out.
 fn lost() -> Error {
     Error::Io(DeviceError::Io {
         operation: "write",

@@ -1,4 +1,4 @@
-//! Metadata blocks that change: their live bytes, the images of sealed epochs, and where readers find them.
+//! Metadata blocks that change: their live bytes, the images of sealed epochs, and the table where readers find them.
 //!
 //! A [`LiveBlock`] belongs to the thread that holds the lock of the inode that owns the block; only that thread changes
 //! it, under a handle. Changing is copy-on-write: a reader's snapshot and a sealed image each cost one count, and the
@@ -6,11 +6,11 @@
 //! ([`Rank::IcacheBucket`]) is locked to add a block, and while a hand ([`Rank::Hand`]) looks for blocks that may
 //! leave.
 //!
-//! A block stays in the table while a [`Pin`] holds it, while an epoch that changed it is not committed, and as long
-//! as there is room. Once it left, the journal's newest image or the device has its contents, and the clean cache
-//! must not hold older ones: the first change of a block in each epoch removes it there.
+//! A block stays in the table while a [`Pin`] holds it, while an epoch that changed it is not committed, and otherwise
+//! as long as the table has room. Once it has left, the journal's newest image or the device has its contents. The
+//! clean cache must not hold older contents then: the first change of a block in each epoch removes the block there.
 //!
-//! What a crash leaves: nothing of this; only staged images reach the log.
+//! CRASH: nothing of the table remains; only staged images reach the log.
 //!
 //! Memory: a removed block is dropped by the table's domain after every reader that may see it has ended
 //! ([`sync::rcu`]), or by the last snapshot. Interleavings: the tests of [`sync::rcu`], and the schedules of
@@ -22,9 +22,9 @@ use ondisk::FsBlock;
 use sync::rcu::{CountedTable, Hand, Keyed};
 use sync::{Arc, CachePadded, Hint, Lanes, Mutex, OwnThread, Rank};
 
-/// Buckets to begin with.
+/// The number of buckets of a new table.
 const BUCKETS: usize = 1 << 12;
-/// Blocks that a thread adds before it is time to look whether there are too many.
+/// How many blocks a thread adds before it checks whether the table has too many.
 const UNSEEN: usize = 256;
 
 /// How a block's checksum is computed when an image of it is staged.
@@ -88,18 +88,18 @@ impl Stageable for LiveBlock {
 pub(crate) struct Pin(Arc<LiveBlock>);
 
 impl Pin {
-    /// As what the block was verified.
+    /// The kind of metadata as which the block was verified.
     pub(crate) fn tag(&self) -> Tag {
         self.0.contents.read(|contents| contents.bytes.tag())
     }
 
-    /// The block's bytes as they are now; they do not change under the reader.
+    /// The block's bytes as they are now. Later changes of the block do not change them.
     pub(crate) fn bytes(&self) -> Arc<Block> {
         self.0.contents.read(|contents| Arc::clone(&contents.bytes))
     }
 
-    /// Changes the block in the handle's epoch. The caller holds the lock of the inode that owns it. The block's
-    /// checksum is not the caller's affair. Uses one of the handle's blocks the first time in an epoch.
+    /// Changes the block in the handle's epoch. The caller holds the lock of the inode that owns the block. `change`
+    /// need not compute the block's checksum. The first change in an epoch uses one of the handle's blocks.
     pub(crate) fn change<R>(&self, handle: &Handle<'_>, change: impl FnOnce(&mut [u8]) -> R) -> R {
         handle.change(
             &self.0,
@@ -108,8 +108,8 @@ impl Pin {
         )
     }
 
-    /// Gives the block new bytes, which were prepared while its owner's lock was held, and the kind of checksum that
-    /// belongs to them. As [`Pin::change`] otherwise.
+    /// Replaces the block's bytes by new ones, which were prepared while the owner's lock was held, and sets the kind
+    /// of checksum that belongs to them. As [`Pin::change`] otherwise.
     pub(crate) fn replace(&self, handle: &Handle<'_>, seal: Seal, bytes: Arc<Block>) {
         handle.change(
             &self.0,
@@ -125,11 +125,11 @@ pub(crate) struct Live {
     table: CountedTable<LiveBlock>,
     /// Where the next trim continues. [hand]
     hand: Mutex<Hand>,
-    /// Blocks that each thread added since it was last time to look. [written by that thread]
+    /// Blocks that each thread added since it last checked. [written by that thread]
     unseen: Lanes<OwnThread<usize>>,
     /// How many blocks may be in memory before the next trim. [atomic: Relaxed, hint; written by the trim]
     trim_at: CachePadded<Hint<usize>>,
-    /// How many are kept. [const]
+    /// The most blocks that are kept. [const]
     most: usize,
     seal_image: SealImage,
 }
@@ -155,7 +155,7 @@ impl Live {
         })
     }
 
-    /// A block was added by this thread.
+    /// Counts a block that this thread added.
     fn added(&self) {
         let unseen = self.unseen.mine();
         let count = unseen.get();
@@ -201,8 +201,8 @@ impl Live {
         }
     }
 
-    /// Pins a block whose former contents don't matter. What the table held of it, when it was another file's, is
-    /// forgotten: that was freed and committed before the block could be allocated.
+    /// Pins a block whose former contents don't matter. Forgets what the table holds of the block from its former
+    /// owner; the freeing of the block was committed before the block could be allocated again.
     pub(crate) fn pin_new(&self, number: FsBlock, seal: Seal, tag: Tag, block_bytes: usize) -> Pin {
         let bytes = Arc::new(Block::new(tag, vec![0; block_bytes].into_boxed_slice()));
         let new = self.block(number, seal, bytes);
@@ -212,8 +212,8 @@ impl Live {
         Pin(new)
     }
 
-    /// Whether the calling thread has added enough blocks since its last look to check again whether too many are in
-    /// memory.
+    /// Whether the calling thread has added enough blocks since its last check to check again whether the table has too
+    /// many.
     pub(crate) fn is_look_due(&self) -> bool {
         let unseen = self.unseen.mine();
         let is_due = unseen.get() >= UNSEEN.min(self.most / 16);
@@ -223,14 +223,14 @@ impl Live {
         is_due
     }
 
-    /// Whether there are more blocks than are kept. Looks at all threads' counts.
+    /// Whether the table has more blocks than are to be kept. Reads all threads' counts.
     pub(crate) fn is_full(&self) -> bool {
         self.table.len() as usize > self.trim_at.get()
     }
 
-    /// Drops blocks that are not pinned and whose last change is committed, until three quarters of what may be kept
-    /// are left. If too few can be dropped, the next trim waits until a quarter more are in memory. Does nothing while
-    /// another thread trims.
+    /// Drops blocks that are not pinned and whose last change is committed, until three quarters of the number to be
+    /// kept are left. If too few can be dropped, the next trim waits until the table has a quarter more. Does nothing
+    /// while another thread trims.
     pub(crate) fn trim(&self, committed: Epoch) {
         let Some(mut hand) = self.hand.try_lock() else {
             return;
@@ -239,7 +239,7 @@ impl Live {
         // A pin counts the block, and so does an epoch's list; the table drops a block that only the table counts.
         let mut may_go = |block: &LiveBlock| block.contents.stamp() <= committed;
         let swept = self.table.sweep(&mut hand, too_many, &mut may_go);
-        // A sweep that could not look at all blocks does not know how few can be dropped.
+        // A sweep that could not look at all blocks does not show how few can be dropped.
         let left = if swept.is_blocked {
             0
         } else {

@@ -1,8 +1,8 @@
-//! Which form of each mechanism a file system runs with: `name=value`, as a mount option, or later on the live file
-//! system ([`crate::InodeFs::choose`]). All forms leave the same images, may be mixed and may follow one another; they
-//! differ in what threads wait for and where things are put.
+//! Which form of each mechanism a file system uses: `name=value`, as a mount option, or later on the live file system
+//! ([`crate::InodeFs::choose`]). All forms leave the same structures on disk, may be combined and may follow one
+//! another; they differ in what threads wait for and in where blocks and inodes are put.
 //!
-//! What is planned and not there is refused by its name.
+//! A form that is planned but does not exist yet is refused by name.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -13,9 +13,10 @@ use sync::{CachePadded, Hint};
 pub(crate) trait Form: Copy + PartialEq + Default + 'static {
     /// The option's name.
     const NAME: &'static str;
-    /// The forms that are there with their values, the default first.
+    /// The existing forms with their values, the default first.
     const THERE: &'static [(&'static str, Self)];
-    /// Forms that only a measurement may choose, in the options with which it opens a device in memory; not by name.
+    /// Forms that exist only for measurements, whose options choose them when they open a device in memory; not by
+    /// name.
     const MEASURED: &'static [(&'static str, Self)];
     /// Values of forms that are planned.
     const PLANNED: &'static [&'static str];
@@ -50,7 +51,7 @@ pub(crate) trait Form: Copy + PartialEq + Default + 'static {
     /// The form as a word, which [`Form::of_word`] reads.
     fn word(self) -> u32 {
         let place = Self::all().position(|(_, form)| *form == self);
-        // There are a few.
+        // A mechanism has only a few forms.
         place.unwrap_or(0) as u32
     }
 
@@ -60,9 +61,10 @@ pub(crate) trait Form: Copy + PartialEq + Default + 'static {
     }
 }
 
-/// The form that a live mechanism uses now. An operation under way while it changes ends in the form that it read.
+/// The form that a live mechanism uses now. An operation that is under way during a switch ends in the form that it
+/// read.
 pub(crate) struct Chosen<F> {
-    /// [written when a form is chosen, so its line stays shared]
+    /// [written only when a form is chosen, so its cache line stays shared]
     word: CachePadded<Hint<u32>>,
     form: PhantomData<F>,
 }
@@ -76,7 +78,7 @@ impl<F: Form> Chosen<F> {
     }
 
     pub(crate) fn get(&self) -> F {
-        // Every form works on the same structures, so nothing else must be seen with it.
+        // Every form works on the same structures, so the word publishes nothing but itself.
         F::of_word(self.word.get())
     }
 
@@ -116,50 +118,51 @@ macro_rules! forms {
 }
 
 forms! {
-    /// Where orphans are noted down.
+    /// Where orphans are recorded.
     OrphanForm: "orphan" {
         /// In the orphan file's slots, without a lock; on the list when they are full (`lockless`).
         Lockless = "lockless",
-        /// The same with one lock around the slots (`locked`).
+        /// In the orphan file's slots, with one lock around them (`locked`).
         Locked = "locked",
         /// On the superblock's list only (`list`).
         List = "list",
     }
     measured {
-        /// Nowhere (`none`): a crash loses the blocks of what was under way, and leaves inodes without names.
+        /// Nowhere (`none`). After a crash, the blocks of deletions that were under way are lost, and inodes without
+        /// names remain.
         Nothing = "none",
     }
     planned []
 }
 
 forms! {
-    /// What an allocation does about a group whose lock another holds.
+    /// What an allocation does about a group that another thread has locked.
     GroupLock: "group_lock" {
-        /// It looks elsewhere, and waits only when nothing else is left (`try`).
+        /// It tries other groups, and waits only when no other group is left (`try`).
         Try = "try",
-        /// It waits for it (`wait`).
+        /// It waits for the lock (`wait`).
         Wait = "wait",
     } planned []
 }
 
 forms! {
-    /// Where the first blocks of large files go.
+    /// Where the first blocks of large files are put.
     StreamGoal: "stream_goal" {
-        /// Into the group of the last ones of a large file whose number has the same hash (`hashed`).
+        /// Into the group where a large file with the same hash of its number last got blocks (`hashed`).
         Hashed = "hashed",
         /// Into the inode's group (`inode`).
         Inode = "inode",
-        /// Behind the last ones of any large file (`global`).
+        /// After the last blocks that any large file got (`global`).
         Global = "global",
     } planned []
 }
 
 forms! {
-    /// In which order groups are looked through for free blocks.
+    /// The order in which groups are searched for free blocks.
     GroupScan: "mb_optimize_scan" {
-        /// Those that have free runs of the order that is wanted, from the goal's on (`1`).
+        /// Groups that have free runs of the wanted order, from the goal's group on (`1`).
         Ordered = "1",
-        /// One after the other, from the goal's on (`0`).
+        /// All groups, one after the other, from the goal's group on (`0`).
         Linear = "0",
     } planned []
 }
@@ -169,7 +172,7 @@ forms! {
     Preallocation: "prealloc" {
         /// For each file, by its size, and for each thread's small files (`on`).
         On = "on",
-        /// None: each write takes what it needs (`off`).
+        /// Not at all: each write takes what it needs (`off`).
         Off = "off",
     } planned []
 }
@@ -179,7 +182,7 @@ forms! {
     InodeLookup: "inode_lookup" {
         /// Without a lock (`rcu`).
         Rcu = "rcu",
-        /// Under the table's one lock (`locked`).
+        /// Under one lock for the whole table (`locked`).
         Locked = "locked",
     } planned []
 }
@@ -187,7 +190,7 @@ forms! {
 /// How many inode numbers are set aside for a directory and its files.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum DirReserve {
-    /// None until a directory has its second file, then a quarter of the number of its names (`auto`).
+    /// None until a directory has its second file; then a quarter of the number of its names (`auto`).
     #[default]
     Auto,
     /// None (`off`).
@@ -203,12 +206,12 @@ pub enum DirReserve {
 }
 
 impl DirReserve {
-    /// The fewest numbers that can be asked for.
+    /// The smallest number that can be chosen.
     pub const LEAST: u16 = 2;
-    /// The most.
+    /// The largest number that can be chosen.
     pub const MOST: u16 = 4096;
 
-    /// How many numbers a directory is given, if that does not depend on the directory.
+    /// The number for every directory, if it does not depend on the directory.
     pub(crate) fn numbers(self) -> Option<u32> {
         match self {
             DirReserve::Auto | DirReserve::Off => None,
@@ -220,7 +223,7 @@ impl DirReserve {
     }
 }
 
-/// Above the words of [`DirReserve`]'s named forms.
+/// Numbers are stored above the words of [`DirReserve`]'s named forms.
 const NUMBERS_WORD: u32 = 16;
 
 impl Form for DirReserve {
@@ -231,7 +234,7 @@ impl Form for DirReserve {
         ("low", DirReserve::Low),
         ("normal", DirReserve::Normal),
         ("high", DirReserve::High),
-        // Stands for all numbers.
+        // An example, which stands for all numbers.
         ("24", DirReserve::Numbers(24)),
     ];
     const MEASURED: &'static [(&'static str, DirReserve)] = &[];
@@ -270,7 +273,7 @@ impl Form for DirReserve {
     fn word(self) -> u32 {
         match self {
             DirReserve::Numbers(numbers) => NUMBERS_WORD + u32::from(numbers),
-            // There are a few.
+            // There are only a few named forms.
             named => Self::THERE
                 .iter()
                 .position(|(_, form)| *form == named)
@@ -280,7 +283,7 @@ impl Form for DirReserve {
 
     fn of_word(word: u32) -> DirReserve {
         match word.checked_sub(NUMBERS_WORD) {
-            // It was a number of 16 bits.
+            // The word was made from a number of 16 bits.
             Some(numbers) => DirReserve::Numbers(numbers as u16),
             None => Self::THERE
                 .get(word as usize)
@@ -290,36 +293,35 @@ impl Form for DirReserve {
 }
 
 forms! {
-    /// How the fsync log changes what it holds of an inode that was logged before.
+    /// How the fsync log changes the state that it holds of an inode that was logged before.
     LogUpdate: "log_update" {
         /// In place, with one leaf of its tree locked for writing (`inplace`).
         InPlace = "inplace",
-        /// As if it were not there: the leaf's parent is locked too, and a full leaf splits (`insert`).
+        /// As for a new inode: the leaf's parent is locked too, and a full leaf is split (`insert`).
         Insert = "insert",
     } planned []
 }
 
 forms! {
-    /// Whether an fsync that finds the last full commit not written home yet writes it home, so that the log can be
-    /// used.
+    /// What an fsync does if the last full commit is not written home yet, so that the log can't be used.
     LogUse: "log_use" {
-        /// Where logs served enough fsyncs lately; else it is a full commit (`auto`).
+        /// Writes it home where logs served enough fsyncs lately, else makes a full commit (`auto`).
         Auto = "auto",
-        /// Each time (`always`).
+        /// Always writes it home (`always`).
         Always = "always",
     } planned []
 }
 
-/// The forms that are used.
+/// The form that is used of each mechanism.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Variants {
-    /// Where orphans are noted down.
+    /// Where orphans are recorded.
     pub orphan: OrphanForm,
-    /// What an allocation does about a group whose lock another holds.
+    /// What an allocation does about a group that another thread has locked.
     pub group_lock: GroupLock,
-    /// Where the first blocks of large files go.
+    /// Where the first blocks of large files are put.
     pub stream_goal: StreamGoal,
-    /// In which order groups are looked through for free blocks.
+    /// The order in which groups are searched for free blocks.
     pub group_scan: GroupScan,
     /// Whether blocks are kept for files that grow.
     pub prealloc: Preallocation,
@@ -327,16 +329,16 @@ pub struct Variants {
     pub inode_lookup: InodeLookup,
     /// How many inode numbers are set aside for a directory and its files.
     pub dir_ireserve: DirReserve,
-    /// How the fsync log changes what it holds.
+    /// How the fsync log changes the state that it holds of an inode.
     pub log_update: LogUpdate,
-    /// Whether an fsync makes what the log needs.
+    /// What an fsync does if the last full commit is not written home yet.
     pub log_use: LogUse,
 }
 
-/// A mechanism, as an option.
+/// A mechanism and its option.
 struct Mechanism {
     name: &'static str,
-    /// Values of the forms that are there, the default's first.
+    /// Values of the existing forms, the default's first.
     values: fn() -> Vec<&'static str>,
     /// What can be chosen, in words.
     there: fn() -> String,
@@ -344,7 +346,7 @@ struct Mechanism {
     measured: fn() -> Vec<&'static str>,
     planned: &'static [&'static str],
     get: fn(&Variants) -> String,
-    /// Whether there is such a form.
+    /// Chooses the form with this value; returns whether it exists.
     set: fn(&mut Variants, &str) -> bool,
 }
 
@@ -383,13 +385,13 @@ const MECHANISMS: [Mechanism; 9] = [
 pub enum VariantError {
     /// No mechanism has this name.
     Unknown(String),
-    /// The mechanism has no such form, or not yet.
+    /// The mechanism does not have this form, or not yet.
     Value {
-        /// What was asked for.
+        /// The option, as the caller wrote it.
         option: String,
-        /// Whether it is planned.
+        /// Whether the form is planned.
         is_planned: bool,
-        /// Whether it is there, for measurements on a device in memory only.
+        /// Whether the form exists only for measurements on a device in memory.
         is_measured: bool,
         /// The values, separated by commas.
         there: String,
@@ -430,27 +432,27 @@ impl fmt::Display for Variants {
 }
 
 impl Variants {
-    /// Whether an option, with or without its value, is about a mechanism.
+    /// Whether an option, with or without its value, chooses a form of a mechanism.
     #[must_use]
     pub fn knows(option: &str) -> bool {
         let name = option.split('=').next();
         MECHANISMS.iter().any(|known| Some(known.name) == name)
     }
 
-    /// Every mechanism's option with the values of the forms that are there, the default's first.
+    /// Every mechanism's option with the values of its existing forms, the default's first.
     pub fn choices() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
         MECHANISMS
             .iter()
             .map(|known| (known.name, (known.values)()))
     }
 
-    /// Every mechanism's option with all that it takes, in words, the default first: `choices` has one number in place
-    /// of many.
+    /// Every mechanism's option with all values that it takes, in words, the default first. Where an option takes any
+    /// number of a range, [`Variants::choices`] has one example.
     pub fn all_there() -> impl Iterator<Item = (&'static str, String)> {
         MECHANISMS.iter().map(|known| (known.name, (known.there)()))
     }
 
-    /// Every mechanism's option with its value.
+    /// Every mechanism's option with the value that is used.
     pub fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
         MECHANISMS
             .iter()
@@ -460,7 +462,7 @@ impl Variants {
     /// Chooses a form by `name=value`.
     ///
     /// # Errors
-    /// What can't be chosen, by name.
+    /// When the option does not exist or does not take this value.
     pub fn set(&mut self, option: &str) -> Result<(), VariantError> {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         let known = MECHANISMS.iter().find(|known| known.name == name);

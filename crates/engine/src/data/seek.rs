@@ -1,5 +1,5 @@
-//! Where a file has data: SEEK_DATA, SEEK_HOLE and FIEMAP, under the file's data lock, so that the map does not change
-//! meanwhile. Unwritten blocks count as holes when seeking, as in Linux where nothing is cached.
+//! Where a file has data: SEEK_DATA, SEEK_HOLE and FIEMAP. Each holds the file's data lock, so that the map does not
+//! change meanwhile. Seeking treats unwritten blocks as holes, as Linux does for blocks without cached pages.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use crate::core::Error;
 use crate::inode::MountedFs;
 use crate::map::{Mapping, Mappings};
 
-/// The first byte at or after `offset` that is data, or in a hole if `hole`; the end of the file is a hole. `None` at
-/// or after the end, and if no data follow.
+/// The first byte at or after `offset` that is data or, if `hole` is set, that is in a hole. The end of the file counts
+/// as a hole. `None` if `offset` is at or after the end, or if no data follow.
 pub(crate) fn seek(
     mounted: &MountedFs,
     ino: Ino,

@@ -1,8 +1,8 @@
-//! One step of changing a file: from a prepared change of its map to an apply, under the locks that keep readers away.
+//! One step of changing a file: applies a prepared change of its map, under the locks that keep readers away.
 //!
-//! The caller holds the inode's lock ([`Exclusive`]), so that no write in place is under way. The file's data lock is
-//! taken exclusively just before the handle, so that no read of data that mapped its blocks before is under way when
-//! the map changes, and nobody sees half of a changed map.
+//! The caller holds the inode's lock ([`Exclusive`]), so no write in place is under way. The step takes the file's data
+//! lock exclusively just before the handle. So when the map changes, no reader that mapped blocks before is still
+//! reading them, and no reader sees half of a change.
 
 use journal::canary::{self, Canary};
 use ondisk::inode::Inode;
@@ -16,13 +16,13 @@ use crate::map::{self, ExtentDraft, MapChange, Mapping, Mappings};
 use crate::space::orphan::OrphanChange;
 use crate::token::LiveFs;
 
-/// What becomes of the inode's entry among the orphans in a step.
+/// What a step does with the inode's entry among the orphans.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Orphan {
     Stays,
-    /// It has one afterwards, if it had none.
+    /// Adds an entry, if the inode has none.
     Added,
-    /// It has none afterwards, if it had one.
+    /// Removes the entry, if the inode has one.
     Removed,
 }
 
@@ -52,12 +52,13 @@ impl<'a> Changing<'a> {
         ExtentDraft::of(self.mounted, self.locked, inode)
     }
 
-    /// The run that holds a block of the file, or the hole, cut to begin with that block.
+    /// The run that holds block `block` of the file, or the hole, cut so that it begins with that block and ends at
+    /// `end` at the latest.
     pub(super) fn run_at(&self, block: u64, end: u64) -> Result<Mapping, Error> {
         run_at(self.volume(), &self.inode(), block, end)
     }
 
-    /// Applies a change of the map, and another of the inode; stamps its times.
+    /// Applies a change of the map and the change `and` of the inode's record; stamps the inode's times.
     pub(super) fn apply(
         &self,
         change: MapChange<'_>,
@@ -67,7 +68,7 @@ impl<'a> Changing<'a> {
         self.apply_all(Some(change), orphan, true, and)
     }
 
-    /// Changes the inode only, and stamps its times.
+    /// Applies the change `and` of the inode's record only; stamps the inode's times.
     pub(super) fn apply_inode(&self, and: impl FnOnce(&mut Inode)) -> Result<(), Error> {
         self.apply_all(None, Orphan::Stays, true, and)
     }
@@ -108,7 +109,7 @@ impl<'a> Changing<'a> {
         let (before, bytes) = match change {
             Some(change) => {
                 let sizes = change.apply_and(&handle, change_inode);
-                // Whether it maps data that were just written, it does not know itself.
+                // The change does not know whether it maps data that were just written, so it is counted as if it did.
                 handle.maps_data();
                 live.stamp_data(&handle);
                 sizes
@@ -127,7 +128,7 @@ impl<'a> Changing<'a> {
         Ok(())
     }
 
-    /// Writes zeros over the bytes of a range that are data on the device. At most a few blocks: edges of a change.
+    /// Writes zeros over the bytes of a range that are data on the device: the edges of a change, at most a few blocks.
     pub(super) fn zero_data(&self, from: u64, to: u64) -> Result<(), Error> {
         let inode = self.inode();
         if from < inode.bytes(self.volume()).min(to) {
@@ -145,7 +146,7 @@ impl<'a> Changing<'a> {
             let end = to.min(run.end() << size.bits());
             if let Some(first) = run.physical.filter(|_| run.is_data()) {
                 let skipped = at - (run.logical << size.bits());
-                // Within a block.
+                // The part is within one block.
                 let zeros = vec![0; (end - at) as usize];
                 let device = self.volume().cache().device();
                 let written = device.write_at(first.offset(size) + skipped, &zeros);
@@ -166,8 +167,8 @@ impl<'a> Changing<'a> {
     }
 }
 
-/// Refuses to change bytes of a file where they are, while commits are held back, so that all that happens is one
-/// transaction or never was: unless the file is part of that.
+/// Refuses to change bytes of a file in place while commits are held back, so that everything until their release is
+/// one transaction. A file that was made in the running epoch may be changed.
 pub(super) fn may_write_in_place(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
     let journal = &mounted.writing().journal;
     if journal.is_held() && !mounted.get(ino)?.life.is_born_in(journal.current_epoch()) {
@@ -179,14 +180,15 @@ pub(super) fn may_write_in_place(mounted: &LiveFs, ino: Ino) -> Result<(), Error
     }
 }
 
-/// The run that holds a block of a file, or the hole, cut to begin with that block and to end with `end`.
+/// The run that holds block `block` of a file, or the hole, cut so that it begins with that block and ends at `end` at
+/// the latest.
 pub(super) fn run_at(
     volume: &OpenVolume,
     inode: &LoadedInode,
     block: u64,
     end: u64,
 ) -> Result<Mapping, Error> {
-    // Usually the first run of the map is enough, and takes a third of a walk.
+    // Usually the first run of the map is enough, which takes a third of the time of a walk.
     match map::next_run(volume, inode, block)? {
         None => return Ok(Mapping::hole(block..end)),
         Some(run) if run.logical > block => {
@@ -196,7 +198,7 @@ pub(super) fn run_at(
         Some(_) => {}
     }
     let mut runs = Mappings::new(volume, inode, block..end)?;
-    // The range is not empty, so that there is a run or a hole.
+    // The range is not empty, so it has a run or a hole.
     runs.next().unwrap_or(Ok(Mapping {
         logical: block,
         len: end - block,
@@ -231,8 +233,9 @@ pub(super) fn check_regular(inode: &LoadedInode) -> Result<(), Error> {
     Ok(())
 }
 
-/// The most blocks of a file with a map of pointers, so that it and its blocks of pointers are no more than can be
-/// counted. Like Linux, which takes as many blocks of pointers off as a map of all that can be counted would have.
+/// The most blocks of a file with a map of pointers, of which an inode can count `counted` blocks: the file's blocks
+/// and its blocks of pointers together must not be more. Like Linux, this subtracts the blocks of pointers that a map
+/// of `counted` blocks would have.
 fn most_mapped(counted: u64, size: BlockSize) -> u64 {
     let named = indirect::max_blocks(size).min((1 << 32) - 1);
     if named + indirect::pointer_blocks(named, size) <= counted {
@@ -257,7 +260,7 @@ pub(super) fn max_bytes(volume: &OpenVolume, inode: &LoadedInode) -> u64 {
         most_mapped(counted, size)
     };
     let named = blocks << size.bits();
-    // In revision 0 there are no features, and none can be turned on.
+    // Revision 0 has no features, and none can be turned on.
     if volume.has(Feature::LARGE_FILE) || volume.superblock().revision() > 0 {
         named
     } else {

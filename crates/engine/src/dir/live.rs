@@ -1,10 +1,11 @@
-//! Listing a directory that changes meanwhile: batch after batch, each under the directory's shared lock and from its
-//! blocks as they are then.
+//! Lists a directory that may change meanwhile: in batches, each read under the directory's shared lock from its blocks
+//! as they are then.
 //!
-//! Where names may move (into an index, and when leaves are split), the order is that of their hashes, and a cookie is
-//! a hash; a batch is a leaf. Elsewhere names stay in their place, a cookie is a place, and a batch is a block. Either
-//! way a name that is there all the time is returned once. No lock is held between two batches. A batch keeps its
-//! blocks as they were; a writer that changes one meanwhile changes a copy.
+//! In a directory whose names may move (into an index, or when a leaf is split), the listing has the order of the
+//! names' hashes, a cookie is a hash, and a batch is a leaf. In other directories names stay in their place, a cookie
+//! is a place, and a batch is a block. Either way a name that exists all the time is returned once. No lock is held
+//! between two batches. A batch keeps its blocks as they were; a writer that changes one of them meanwhile changes a
+//! copy.
 
 use buffer::Block;
 use ondisk::dirent::{self, DirRecord};
@@ -17,11 +18,11 @@ use crate::core::Error;
 use crate::inode::LiveInode;
 use crate::token::LiveFs;
 
-/// Cookies of `.` and `..` in a listing by hash; those of names come behind.
+/// Cookies of `.` and `..` in a listing by hash; those of other names are larger.
 const OWN: u64 = 1;
 const PARENT: u64 = 2;
-/// In a cookie by hash: the bits that count names with the same hash. No count is so large that the cookie would be
-/// another major hash's.
+/// The bits of a cookie by hash that count names with the same hash. The count never becomes so large that the cookie
+/// would be that of another major hash.
 const ALIKE: u64 = 0xff;
 
 /// A listing of a directory in use.
@@ -29,27 +30,27 @@ pub(super) struct LiveListing<'a> {
     mounted: &'a LiveFs,
     live: Arc<LiveInode>,
     batch: Batch,
-    /// How many entries of the batch were given.
+    /// How many entries of the batch were returned.
     given: usize,
-    /// Entries up to this cookie were given, or are in the batch; `None` at the end.
+    /// Entries up to this cookie were returned, or are in the batch; `None` at the end.
     after: Option<u64>,
 }
 
-/// Some entries.
+/// Entries that were read together.
 #[derive(Default)]
 struct Batch {
-    /// Where their names are.
+    /// The blocks that hold the entries' names.
     blocks: Vec<Arc<Block>>,
     entries: Vec<Listed>,
-    /// Behind which cookie to look for more.
+    /// The cookie after which the next batch begins; `None` at the end.
     next: Option<u64>,
 }
 
-/// An entry in a batch; its name is copied when it is given.
+/// An entry in a batch; its name is copied when the entry is returned.
 struct Listed {
     cookie: u64,
     ino: Ino,
-    /// Which of the batch's blocks it is in, and where its name begins there.
+    /// The index of its block in the batch, and where its name begins there.
     block: u32,
     at: u32,
     len: u8,
@@ -57,7 +58,7 @@ struct Listed {
 }
 
 impl Batch {
-    /// Adds the entries of a block that get a cookie.
+    /// Adds those entries of a block for which `cookie` returns a cookie.
     fn add(
         &mut self,
         directory: &Directory<'_>,
@@ -66,7 +67,7 @@ impl Batch {
         mut cookie: impl FnMut(&DirRecord<'_>) -> Option<u64>,
     ) -> Result<(), Error> {
         let broken = |corrupt| directory.corrupt(corrupt);
-        // A listing by hash has fewer blocks at once than a directory may have.
+        // A batch of a listing by hash has fewer blocks than a directory may have.
         let index = self.blocks.len() as u32;
         for entry in dirent::entries(&block, directory.form_of(number, &block)) {
             let entry = entry.map_err(broken)?;
@@ -96,8 +97,8 @@ impl Batch {
         &self.blocks[listed.block as usize][at..at + usize::from(listed.len)]
     }
 
-    /// Sorts the entries from `first` on by their hashes, alike ones by the bytes of their names, and leaves out those
-    /// up to a cookie.
+    /// Sorts the entries from `first` on by their hashes, and those of one hash by the bytes of their names. Leaves out
+    /// those up to the cookie `after`.
     fn in_order(&mut self, first: usize, after: u64) {
         let mut hashed = self.entries.split_off(first);
         hashed.sort_unstable_by(|a, b| {
@@ -190,7 +191,7 @@ fn default_version(directory: &Directory<'_>) -> Option<HashVersion> {
 }
 
 impl Directory<'_> {
-    /// The rest of one block by place.
+    /// The entries of one block by place, after a cookie.
     fn block_behind(&self, after: u64) -> Result<Batch, Error> {
         let bits = self.form.block_size.bits();
         let number = after >> bits;
@@ -213,7 +214,7 @@ impl Directory<'_> {
         Ok(batch)
     }
 
-    /// `.` and `..`, if they were not given.
+    /// `.` and `..`, if they are after a cookie.
     fn dots_behind(&self, after: u64) -> Result<Batch, Error> {
         let mut batch = Batch::default();
         if after < PARENT {
@@ -236,7 +237,7 @@ impl Directory<'_> {
         })
     }
 
-    /// All of a directory of one block, by hash.
+    /// All entries of a directory of one block, by hash.
     fn only_block_behind(&self, version: HashVersion, after: u64) -> Result<Batch, Error> {
         let mut batch = self.dots_behind(after)?;
         let first = batch.entries.len();
@@ -245,7 +246,7 @@ impl Directory<'_> {
         Ok(batch)
     }
 
-    /// The leaf where the names behind a cookie begin, and those that continue it.
+    /// The entries of the leaf where the names after a cookie begin, and of the leaves that continue it.
     fn leaf_behind(&self, after: u64) -> Result<Batch, Error> {
         let from = (after.saturating_sub(PARENT) >> 32) as u32;
         let broken = || self.corrupt(Corrupt::at(Site::ListingHole));

@@ -1,6 +1,6 @@
-//! Where a new name will be put in its directory, found before an inode's number is taken for it, so that the number
-//! can be next to those of the names around it. Takes no lock unless other threads keep changing the directory. The
-//! results are hints: the directory is looked at again when the name is added.
+//! Where a new name will be put in its directory. This is found before an inode number is taken for the name, so that
+//! the number can be close to those of the names around it. Takes no lock unless other threads keep changing the
+//! directory. The results are hints: the directory is searched again when the name is added.
 
 use ondisk::dirent;
 use ondisk::{Ino, LBlock};
@@ -13,10 +13,10 @@ use crate::inode::LiveInode;
 use crate::space::ialloc::{self, Neighbours};
 use crate::token::LiveFs;
 
-/// Numbers of inodes that are looked at, at most.
+/// The most inode numbers that are collected from the names around a slot.
 const NUMBERS: usize = 512;
 
-/// The place of a name that is not there.
+/// Where a name that does not exist would be put.
 pub(crate) struct NameSlot<'a> {
     mounted: &'a LiveFs,
     seen: NameHint,
@@ -25,7 +25,7 @@ pub(crate) struct NameSlot<'a> {
 /// The slot for a name in a directory that does not have the name.
 ///
 /// # Errors
-/// `Exists`; what a lookup gives but `NotFound`.
+/// `Exists`; the errors of a lookup, except `NotFound`.
 pub(crate) fn find_slot<'a>(
     mounted: &'a LiveFs,
     directory: &Arc<LiveInode>,
@@ -39,7 +39,7 @@ pub(crate) fn find_slot<'a>(
 }
 
 impl NameSlot<'_> {
-    /// What was seen of the name.
+    /// What the lookup of the name found.
     pub(crate) fn seen(&self) -> &NameHint {
         &self.seen
     }
@@ -53,7 +53,7 @@ impl NameSlot<'_> {
         let Some(block) = shown.block(number)? else {
             return Ok(Neighbours::default());
         };
-        // Room for the names of a block if they are of a usual length.
+        // Room for the numbers of a block's names, if these have the usual length.
         let mut numbers: Vec<Ino> = Vec::with_capacity(block.len() / 64);
         let mut names = 0;
         for entry in dirent::entries(&block, shown.form_of(number, &block)) {
@@ -68,8 +68,9 @@ impl NameSlot<'_> {
         let blocks = shown.blocks.saturating_sub(u64::from(shown.is_indexed()));
         let names = u64::saturating_mul(names, blocks.max(1));
         let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        // All that there are; as in this leaf of an index, of which some have more; or the last of many blocks, which
-        // says nothing about the others.
+        // How many names the directory has at most: if it has one block, the names counted there. In an index, half as
+        // many again as all leaves would have if each had as many as this one. Otherwise unknown: the last of many
+        // blocks shows nothing about the others.
         let most = match blocks {
             0 | 1 => Some(names),
             _ if shown.is_indexed() => Some(names.saturating_add(names / 2)),
@@ -93,7 +94,7 @@ impl ialloc::SlotHints for NameSlot<'_> {
     }
 
     fn changes(&self) -> Option<u64> {
-        // A change moves the version when it begins and when it ends.
+        // A change increments the version when it begins and when it ends.
         self.seen.version().map(|version| version / 2)
     }
 

@@ -1,5 +1,5 @@
-//! Blocks taken, given back, applied and freed by threads under schedules, while groups leave memory and forms change:
-//! no block has two owners, none is lost, and space ends when nothing is left.
+//! Threads take blocks, give them back, apply and free them under schedules, while groups leave memory and forms
+//! change: no block has two owners, none is lost, and an allocation is refused only when no block is left.
 //!
 //! The owner of each block is recorded here in addition to the file system. At the end the file system has the same
 //! number of free blocks as at the start, and e2fsck agrees with the image.
@@ -75,7 +75,7 @@ impl Owners {
     }
 }
 
-/// What one thread does, and has.
+/// What one thread does, and the blocks that it has.
 struct Worker<'a> {
     fs: &'a InodeFs,
     owners: &'a Owners,
@@ -151,13 +151,13 @@ impl<'a> Worker<'a> {
         let runs = [(run.start, run.len.into())];
         let claim = || mounted.claim_blocks(Ino(12), &runs).unwrap();
         if self.random.below(3) == 0 {
-            // Changes its mind.
+            // The thread changes its mind and gives the blocks back.
             drop(claim());
         }
         let freeing = claim();
         let credits = mounted.reserve(freeing.cost(), 0).unwrap();
         let handle = mounted.begin(credits).unwrap();
-        // Nobody gets them before the epoch is durable.
+        // No thread gets the blocks before the epoch is durable.
         self.owners.change(run, false);
         freeing.apply(&handle);
     }
@@ -181,7 +181,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Gives back all that it has.
+    /// Gives back all blocks that the thread has.
     fn end(mut self) {
         while !self.taken.is_empty() {
             self.give_back();
@@ -200,7 +200,7 @@ fn judge(device: &CowDevice) {
     assert!(testkit::found_nothing(&output), "{said}");
 }
 
-/// A run of one seed; how often a group left memory, and how often a busy one was passed by.
+/// Runs one seed. Returns how often a group left memory, and how often a busy group was skipped.
 fn run_schedule(image: &[u8], seed: u64) -> (u64, u64) {
     let device = Arc::new(CowDevice::new(image.to_vec().into()));
     let points = 5_000_000;
@@ -218,7 +218,7 @@ fn run_schedule(image: &[u8], seed: u64) -> (u64, u64) {
             (fs.mounted.groups().blocks.sum(), owners.count()),
             (free, 0)
         );
-        // Now all take until nothing is left, and what they have is everything.
+        // Now all threads take blocks until none is left, and together they have every block.
         let all = Mutex::new(Rank::Leaf, 0);
         sync::thread::workers(3, |thread| {
             let mut worker = Worker::new(&fs, &owners, seed * 5 + thread as u64);
@@ -265,7 +265,7 @@ fn more_schedules_of_threads_that_take_and_free() {
     schedules(20..1500);
 }
 
-/// The order lists and the linear scan pass by the same groups, whatever was taken under whichever form.
+/// The order lists and the linear scan skip the same groups, whatever was taken under either form.
 #[test]
 fn both_ways_to_scan_find_the_same_groups_at_any_time() {
     let Some(image) = image() else { return };
@@ -292,7 +292,7 @@ fn both_ways_to_scan_find_the_same_groups_at_any_time() {
             assert_eq!(found, next("0", start..24, wanted), "{wanted:?}");
         }
     }
-    // All criteria have their turn before nothing is left.
+    // The search uses every criterion before no block is left.
     while worker.take(60) {}
     let found = fs.counters().into_iter();
     let mut found = found.filter(|(name, _)| name.starts_with("mballoc.found_"));
@@ -302,7 +302,7 @@ fn both_ways_to_scan_find_the_same_groups_at_any_time() {
     judge(&device);
 }
 
-/// What a group has is read anew when it is needed again, and is what was there when it left memory.
+/// A group that left memory is read again when it is needed, and is as it was when it left.
 #[test]
 fn groups_leave_memory_and_come_back_as_they_were() {
     let Some(image) = image() else { return };
@@ -351,7 +351,7 @@ fn two_who_find_no_space_at_once_both_get_what_was_kept() {
             let longest = |blocks: &TakenBlocks<'_>| blocks.run().len;
             worker.taken.sort_by_key(longest);
             let kept = worker.taken.pop().unwrap();
-            // Enough for two rows, wherever the first one lies in it.
+            // Enough for two rows, wherever in the run the first one begins.
             assert!(kept.run().len >= 32);
             let mounted = fs.mounted.live().unwrap();
             let over = mounted.preallocations().keep_near(0, kept.set_aside());

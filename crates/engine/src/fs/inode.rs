@@ -1,7 +1,7 @@
-//! An inode in hand, and what `stat` reports of it.
+//! An inode that a caller has found, and what `stat` reports of it.
 //!
-//! No lock is held between calls. Of a file system that is written to, what may have changed since the inode was found
-//! (data, maps, attributes) is looked at anew.
+//! No lock is held between calls. On a file system that is written to, data, maps and attributes may have changed since
+//! the inode was found, so each call reads them again.
 
 use std::time::SystemTime;
 
@@ -35,7 +35,7 @@ pub struct Metadata {
     pub size: u64,
     /// Space taken, in sectors of 512 bytes.
     pub blocks: u64,
-    /// Links; 1 for a directory with more than fit.
+    /// The number of links; 1 for a directory with more links than can be counted.
     pub nlink: u32,
     /// Last access.
     pub atime: Timestamp,
@@ -120,7 +120,7 @@ impl Metadata {
         let file_type = inode.file_type().unwrap_or(FileType::Regular);
         let size = inode.size(volume.has(Feature::LARGE_DIR));
         let is_inline = inode.flags().contains(Flags::INLINE_DATA);
-        // Linux counts a file's inline contents (not a directory's) as if they took space of their own.
+        // Linux counts a file's inline contents (not a directory's) as if they took blocks of their own.
         let inside = if is_inline && file_type == FileType::Regular {
             size.div_ceil(512)
         } else {
@@ -156,14 +156,14 @@ impl Metadata {
     }
 }
 
-/// An inode in hand: its methods find it without looking it up again.
+/// An inode that was found: its methods use it without looking it up again.
 pub struct InodeRef<'fs> {
     pub(super) mounted: &'fs OpenFs,
     pub(super) inode: LoadedInode,
 }
 
-/// An inode that was found, without a borrow of its file system. An open file keeps it, so that on a file system that
-/// is only read the inode need not be looked up again.
+/// An inode that was found, without a borrow of its file system. An open file keeps it: on a file system that is only
+/// read, the inode need not be looked up again.
 #[derive(Clone)]
 pub struct FoundInode(LoadedInode);
 
@@ -176,7 +176,7 @@ impl FoundInode {
         fs.noting(read(&fs.mounted, &self.0, offset, buf))
     }
 
-    /// What `stat` returns of it now.
+    /// What `stat` reports of the inode now.
     ///
     /// # Errors
     /// As [`InodeFs::metadata`].
@@ -238,7 +238,7 @@ impl InodeRef<'_> {
         read(self.mounted, &self.inode, offset, buf)
     }
 
-    /// As [`InodeRef::read`]; the time of access stays, as with `O_NOATIME`.
+    /// Does what [`InodeRef::read`] does, but leaves the time of access unchanged, as with `O_NOATIME`.
     ///
     /// # Errors
     /// As [`InodeRef::read`].
@@ -246,8 +246,8 @@ impl InodeRef<'_> {
         read_noatime(self.mounted, &self.inode, offset, buf)
     }
 
-    /// The runs of the inode's blocks in ascending order, holes up to the end of the file included, and what is
-    /// allocated beyond the end.
+    /// The runs of the inode's blocks in ascending order: holes up to the end of the file, and blocks allocated beyond
+    /// the end, included.
     ///
     /// # Errors
     /// When the root of the extent tree is broken; later errors come from the iterator.
@@ -255,7 +255,7 @@ impl InodeRef<'_> {
         Mappings::new(self.mounted.volume(), &self.inode, 0..u64::MAX)
     }
 
-    /// Whether contents begin in the inode itself; such a file has no mappings.
+    /// Whether contents are stored in the inode itself; such a file has no mappings.
     #[must_use]
     pub fn is_inline(&self) -> bool {
         self.inode.is_inline()
@@ -290,7 +290,7 @@ impl InodeRef<'_> {
     }
 }
 
-/// The inode's contents were read: its time of access follows where the file system is written to.
+/// Updates the time of access after the inode's contents were read, if the file system is written to.
 pub(super) fn note_access(mounted: &OpenFs, ino: Ino) {
     if let Ok(live) = mounted.live() {
         attr::accessed(live, ino);

@@ -1,9 +1,9 @@
-//! Operations on names and attributes, by the directory's inode number: as a FUSE low-level server gets them.
+//! Operations on names and attributes, by the directory's inode number, as a FUSE low-level server receives them.
 //!
-//! Each is one step: after a crash it was done, or it was not; [`InodeFs::sync`] makes it durable. Each may be called
-//! from any number of threads at once, takes the locks of the inodes concerned and nothing else (a move of a directory
-//! to another parent: the file system's rename lock too), and may block on I/O. The caller has checked permissions;
-//! only the flags "immutable" and "append only" are respected here.
+//! Each is one step: after a crash it is done as a whole or not at all; [`InodeFs::sync`] makes it durable. Any number
+//! of threads may call them at once. An operation takes the locks of the inodes concerned and no others, except that
+//! moving a directory to another parent takes the file system's rename lock too. It may block on I/O. The caller has
+//! checked permissions; only the flags "immutable" and "append only" are checked here.
 
 use ondisk::{FileType, Ino};
 
@@ -30,9 +30,9 @@ impl InodeFs {
         self.live()?.settle_names(directory, flags)
     }
 
-    /// Makes an inode with extended attributes (whole name and value) in one step, and returns its number. With a name
-    /// it does what [`InodeFs::create`] does, or the function for the type of `content`; without a name, what
-    /// [`InodeFs::create_unnamed`] does.
+    /// Makes an inode with extended attributes (whole name and value) in one step, and returns its number. With a name,
+    /// it makes what [`InodeFs::create`], or the function for the type of `content`, would make; without a name, what
+    /// [`InodeFs::create_unnamed`] would.
     ///
     /// # Errors
     /// Those of these functions; those of [`InodeFs::set_xattr`] for the attributes; `NotSupported` for an ACL.
@@ -55,30 +55,30 @@ impl InodeFs {
         Ok(ino)
     }
 
-    /// Makes an empty file; gives its number.
+    /// Makes an empty file; returns its number.
     ///
     /// # Errors
-    /// `Exists`, `NotFound` for a parent that is gone, `NotDirectory`, `NameTooLong`, `InvalidArgument` for a name
-    /// that can't be;
-    /// `NotPermitted` in an immutable directory; `NoSpace`, `DirectoryFull`; `ReadOnly`, `Aborted`, `Corrupt`, `Io`;
-    /// `Unsupported` for kinds of directories that can't be changed yet. These are possible for every operation here.
+    /// `Exists`, `NotFound` for a parent that was removed, `NotDirectory`, `NameTooLong`, `InvalidArgument` for an
+    /// invalid name; `NotPermitted` in an immutable directory; `NoSpace`, `DirectoryFull`; `ReadOnly`, `Aborted`,
+    /// `Corrupt`, `Io`; `Unsupported` for kinds of directories that can't be changed yet. Every operation here can
+    /// return these errors.
     pub fn create(&self, parent: Ino, name: &[u8], new: NewInode) -> Result<Ino, Error> {
         self.create_as(parent, name, new, NewContent::Empty)
     }
 
-    /// Makes an empty directory; gives its number.
+    /// Makes an empty directory; returns its number.
     ///
     /// # Errors
-    /// As [`InodeFs::create`]; `LinkLimit` when the parent has as many as can be counted and no index.
+    /// As [`InodeFs::create`]; `LinkLimit` when the parent's link count is at its limit and the parent has no index.
     pub fn mkdir(&self, parent: Ino, name: &[u8], new: NewInode) -> Result<Ino, Error> {
         self.create_as(parent, name, new, NewContent::Directory)
     }
 
-    /// Makes a symbolic link to `target`; gives its number. Of `new`, Linux takes the permissions to be 0777.
+    /// Makes a symbolic link to `target`; returns its number. Linux uses 0777 for the permissions of `new`.
     ///
     /// # Errors
-    /// As [`InodeFs::create`]; `NameTooLong` for a target of 4096 bytes, or as many as a block has; `NotFound` for an
-    /// empty one.
+    /// As [`InodeFs::create`]; `NameTooLong` for a target of at least 4096 bytes or at least a block; `NotFound` for an
+    /// empty target.
     pub fn symlink(
         &self,
         parent: Ino,
@@ -89,8 +89,8 @@ impl InodeFs {
         self.create_as(parent, name, new, NewContent::Symlink(target))
     }
 
-    /// Makes a file of any type but directory and symbolic link; gives its number. `rdev` is a device's major and
-    /// minor number, of 12 and 20 bits, and does not count for other types.
+    /// Makes a file of any type except directory and symbolic link; returns its number. `rdev` is a device's major and
+    /// minor number, of 12 and 20 bits; it is ignored for other types.
     ///
     /// # Errors
     /// As [`InodeFs::create`]; `NotPermitted` for a directory or symbolic link.
@@ -125,7 +125,7 @@ impl InodeFs {
 
     /// Gives an inode one more name in one step; it is not a directory, and may be a finished file of
     /// [`InodeFs::create_unnamed`]. `replaced` is the inode that has the name and loses it, as by [`InodeFs::unlink`];
-    /// `None` if the name is free. Returns `false`, with nothing done, if the name stands for something else, as when
+    /// `None` if the name is free. Returns `false`, and does nothing, if the name stands for another inode, because
     /// another thread changed it.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl InodeFs {
         Ok(installed)
     }
 
-    /// Takes a name away; with its last one the inode is deleted.
+    /// Removes a name; if it is the inode's last name, the inode is deleted.
     ///
     /// # Errors
     /// As [`InodeFs::create`]; `NotFound`; `IsDirectory`; `NotPermitted` where a flag forbids it.
@@ -161,12 +161,11 @@ impl InodeFs {
         self.settle_names(parent)
     }
 
-    /// Gives what is named `name` in `parent` the name `new_name` in `new_parent`. Two names of one inode stay as
-    /// they are.
+    /// Renames `name` in `parent` to `new_name` in `new_parent`. If both are names of one inode, nothing changes.
     ///
     /// # Errors
-    /// As [`InodeFs::create`]; `NotFound`; `Exists` (with `NoReplace`), `IsDirectory`, `NotDirectory`, `NotEmpty`
-    /// for what can't be replaced; `InvalidArgument` for a directory that would lie in itself.
+    /// As [`InodeFs::create`]; `NotFound`; `Exists` (with `NoReplace`), `IsDirectory`, `NotDirectory`, `NotEmpty` if
+    /// the target can't be replaced; `InvalidArgument` for a directory that would be moved into itself.
     pub fn rename(
         &self,
         parent: Ino,
@@ -179,10 +178,10 @@ impl InodeFs {
         self.rename_and_leave(old, new, flag, None)
     }
 
-    /// As [`InodeFs::rename`], and leaves a whiteout under the old name in the same step: a character device 0:0
-    /// without permissions, which belongs to this user and group, as a new file does. Overlayfs takes it for the mark
-    /// that the name was deleted. Where the rename changes nothing because both names are of one inode, no whiteout is
-    /// made.
+    /// Does what [`InodeFs::rename`] does, and leaves a whiteout under the old name in the same step: a character
+    /// device 0:0 without permissions, which belongs to `owner` (user and group), as a new file does. To overlayfs it
+    /// means that the name was deleted. If the rename changes nothing because both names are of one inode, no whiteout
+    /// is made.
     ///
     /// # Errors
     /// As [`InodeFs::rename`]; `InvalidArgument` with [`RenameFlag::Exchange`]; `NoSpace` when no inode is free.
@@ -217,8 +216,8 @@ impl InodeFs {
         self.settle_names(new_parent)
     }
 
-    /// Makes a file without a name (`O_TMPFILE`), held by the caller as by [`InodeFs::hold`]; gives its number.
-    /// [`InodeFs::link`] can name it; else it is deleted when it is released, or after a crash.
+    /// Makes a file without a name (`O_TMPFILE`), which the caller holds as after [`InodeFs::hold`]; returns its
+    /// number. If [`InodeFs::link`] does not name it, it is deleted when it is released, or after a crash.
     ///
     /// # Errors
     /// As [`InodeFs::create`].
@@ -226,7 +225,7 @@ impl InodeFs {
         self.change(|mounted| names::create_unnamed(mounted, parent, new, NewContent::Empty, &[]))
     }
 
-    /// As [`InodeFs::create_unnamed`], for a symbolic link to `target`.
+    /// Does what [`InodeFs::create_unnamed`] does, for a symbolic link to `target`.
     ///
     /// # Errors
     /// As [`InodeFs::symlink`].
@@ -240,8 +239,8 @@ impl InodeFs {
         self.change(|mounted| names::create_unnamed(mounted, parent, new, content, &[]))
     }
 
-    /// Keeps an inode (an open file, a server's reference) although its last name may go, until it is released as
-    /// often.
+    /// Keeps an inode (for an open file or a server's reference) even if its last name is removed, until it is released
+    /// once for each call.
     ///
     /// # Errors
     /// `ReadOnly`; as [`InodeFs::inode`].
@@ -253,10 +252,11 @@ impl InodeFs {
         Ok(())
     }
 
-    /// As [`InodeFs::lookup`] and [`InodeFs::hold`] at one moment: what is held is what has the name.
+    /// Does what [`InodeFs::lookup`] and [`InodeFs::hold`] do, at one moment: the inode that is held is the one with
+    /// the name.
     ///
     /// # Errors
-    /// As these; `Busy` if the name never stays the same between two looks.
+    /// As these; `Busy` if the name keeps changing between the lookup and the hold.
     pub fn lookup_held(&self, directory: Ino, name: &[u8]) -> Result<Ino, Error> {
         self.noting(names::look_at(
             &self.mounted,
@@ -269,8 +269,8 @@ impl InodeFs {
         ))
     }
 
-    /// Walks a path once and holds what it ends at. Other threads may rename and delete meanwhile: the walk does not
-    /// hold the directories that it only passes, and what it ends at exists at the moment it is held.
+    /// Walks a path once and holds the inode at its end. Other threads may rename and delete meanwhile: the walk does
+    /// not hold the directories on the way, and the inode at the end exists at the moment when it is held.
     ///
     /// # Errors
     /// `ReadOnly`; `NotFound`, `NotDirectory`, `TooManyLinks`, `NameTooLong`; `Busy` if other threads keep changing the
@@ -279,7 +279,7 @@ impl InodeFs {
         self.walk_in(Ino::ROOT, path, intent)
     }
 
-    /// As [`InodeFs::walk`], as if `root`, which the caller holds, were the root directory: see
+    /// Does what [`InodeFs::walk`] does, as if `root`, which the caller holds, were the root directory: see
     /// [`InodeFs::resolve_in`].
     ///
     /// # Errors
@@ -289,16 +289,16 @@ impl InodeFs {
         self.noting(names::walk(live, root, path, intent))
     }
 
-    /// Releases an inode that was held. One without names is deleted by its last holder before this returns; that waits
-    /// while the file system is frozen.
+    /// Releases an inode that was held. If it has no name, its last holder deletes it before this returns, and waits
+    /// for that while the file system is frozen.
     ///
     /// # Errors
-    /// `ReadOnly`, `Aborted`, `Corrupt`, `Io`: the inode is released all the same, and the next mount deletes it.
+    /// `ReadOnly`, `Aborted`, `Corrupt`, `Io`: the inode is released even then, and the next mount deletes it.
     pub fn release(&self, ino: Ino) -> Result<(), Error> {
         self.forget(ino, 1)
     }
 
-    /// As [`InodeFs::release`], `count` times at once; the caller held it at least as often.
+    /// Does what [`InodeFs::release`] does, `count` times at once; the caller held the inode at least `count` times.
     ///
     /// # Errors
     /// As [`InodeFs::release`].
@@ -312,8 +312,8 @@ impl InodeFs {
         }
         self.mounted.give_back_kept(&live);
         if live.is_released_for_good() {
-            // Here nothing is held yet: a thread that waited for a thaw with locks could block others,
-            // including the thread that freezes.
+            // Nothing is locked yet: a thread that waited for a thaw while it held locks could block others, including
+            // the thread that freezes.
             let mounted = self.live()?;
             let _change = enter(mounted)?;
             self.noting(reap::delete_or_doom(mounted, ino))
@@ -322,32 +322,32 @@ impl InodeFs {
         }
     }
 
-    /// As [`InodeFs::release`], for a caller that may neither wait nor fail, such as a destructor: it does no I/O. An
-    /// inode without names is deleted by the reaper thread if one runs, otherwise by the next change, [`InodeFs::sync`]
-    /// or [`InodeFs::close`]; without these, when the file system is opened next.
+    /// Releases an inode, as [`InodeFs::release`], for a caller that may neither wait nor fail, such as a destructor:
+    /// it does no I/O. An inode without names is deleted by the reaper thread if one runs, otherwise by the next
+    /// change, [`InodeFs::sync`] or [`InodeFs::close`], at the latest when the file system is opened next.
     pub fn let_go(&self, ino: Ino) {
         if let Ok(live) = self.live() {
             reap::let_go(live, ino);
         }
     }
 
-    /// Announces that a caller that wrote to a file will not write more: blocks that were kept for it, so that it grows
-    /// in one piece, are given back. The file may still be written to. Waits for no I/O; does nothing for an inode that
-    /// is not in memory.
+    /// Announces that a caller will not write more to a file: the blocks that were kept so that the file grows in one
+    /// piece are given back. The file may still be written to. Waits for no I/O; does nothing for an inode that is not
+    /// in memory.
     pub fn closed(&self, ino: Ino) {
         self.mounted.closed(ino);
     }
 
-    /// Sets an extended attribute, by its whole name: in the inode if there is room, else in a block, which inodes with
-    /// the same attributes share. One step. ACLs are taken in the form of system calls, and the permission bits follow
-    /// an access ACL; `flag` does not count for them.
+    /// Sets an extended attribute, by its whole name, in one step: in the inode if it has room, else in a block, which
+    /// inodes with the same attributes share. ACLs are passed in the form of system calls. The permission bits follow
+    /// an access ACL; `flag` is ignored for ACLs.
     ///
     /// # Errors
-    /// `Exists`, `NoAttribute` where `flag` says so; `NameLength`, `InvalidArgument` for a name or an ACL that can't
-    /// be; `NotSupported` for an unknown prefix, and for ACLs of symbolic links; `ValueTooLarge` beyond 64 KiB;
-    /// `NoSpace` for what does not fit beside the inode's other attributes, or when no block is free; `NotPermitted`
-    /// for an immutable or append-only inode, or `user.` on what is neither file nor directory; `AccessDenied` for a
-    /// default ACL on an inode that is not a directory; as [`InodeFs::create`].
+    /// `Exists`, `NoAttribute` if `flag` asks for it; `NameLength`, `InvalidArgument` for an invalid name or ACL;
+    /// `NotSupported` for an unknown prefix, and for ACLs of symbolic links; `ValueTooLarge` beyond 64 KiB; `NoSpace`
+    /// if the value does not fit in addition to the inode's other attributes, or no block is free; `NotPermitted` for
+    /// an immutable or append-only inode, or for `user.` on an inode that is neither file nor directory; `AccessDenied`
+    /// for a default ACL on an inode that is not a directory; as [`InodeFs::create`].
     pub fn set_xattr(
         &self,
         ino: Ino,
@@ -358,8 +358,8 @@ impl InodeFs {
         self.change(|mounted| xattr::change(mounted, ino, name, Some(value), flag))
     }
 
-    /// Sets an access ACL as [`InodeFs::set_xattr`] does, and takes set-group-ID off, as Linux does for a caller that
-    /// is neither privileged nor in the file's group.
+    /// Sets an access ACL as [`InodeFs::set_xattr`] does, and clears the set-group-ID bit, as Linux does for a caller
+    /// that is neither privileged nor in the file's group.
     ///
     /// # Errors
     /// As [`InodeFs::set_xattr`].
@@ -368,7 +368,8 @@ impl InodeFs {
         self.change(|mounted| xattr::set_acl(mounted, ino, index, Some(value), true))
     }
 
-    /// Removes an extended attribute, by its whole name. One step. An ACL need not be there.
+    /// Removes an extended attribute, by its whole name, in one step. Removing an ACL that does not exist is not an
+    /// error.
     ///
     /// # Errors
     /// `NoAttribute`; as [`InodeFs::set_xattr`].

@@ -1,11 +1,11 @@
-//! What changed since the last full commit, as far as the fsync log needs it: names, and blocks of files. Plain data:
-//! the chapters that change something append to it, and the fsync log is made from it.
+//! What changed since the last full commit and concerns the fsync log: names, and blocks of files. Plain data: the
+//! chapters that change names and blocks append to it, and the fsync log is made from it.
 //!
-//! Handles of an epoch note what they change in that epoch's tables ([`EpochChanges`]), in shards by inode
-//! ([`Rank::LogChanges`], held for one access); the committer clears an epoch's tables before it writes the
-//! transaction. Nothing is kept on file systems whose journal has no area for fast commits.
+//! Handles of an epoch record their changes in that epoch's tables ([`EpochChanges`]), which are divided by inode into
+//! shards ([`Rank::LogChanges`], held for one access). The committer clears an epoch's tables before it writes the
+//! transaction. On file systems whose journal has no area for fast commits, nothing is recorded.
 //!
-//! What a crash leaves: nothing of these tables; what the log left is described in `fsync/log.rs`.
+//! CRASH: nothing of these tables remains; what the log leaves is described in `fsync/log.rs`.
 //!
 //! [`Rank::LogChanges`]: sync::Rank::LogChanges
 
@@ -27,12 +27,12 @@ pub(crate) struct Batch(pub u64);
 /// A directory and a name in it.
 pub(crate) type NamePlace = (Ino, Box<[u8]>);
 
-/// The most names that one fsync logs; an fsync that brings more is a full commit.
+/// The most names that one fsync logs; an fsync with more names makes a full commit.
 pub(crate) const NAMES_MAX: usize = 256;
 
 /// The changes of the running epoch, and of the sealed one until its transaction is written.
 pub(crate) struct Changes {
-    /// By the epoch's lowest bit.
+    /// Indexed by the epoch's lowest bit.
     epochs: [EpochChanges; 2],
 }
 
@@ -43,12 +43,12 @@ impl Changes {
         }
     }
 
-    /// What changed in an epoch.
+    /// The changes of an epoch.
     pub(crate) fn of(&self, epoch: Epoch) -> &EpochChanges {
         &self.epochs[(epoch.0 & 1) as usize]
     }
 
-    /// Records that a name stands for another inode, or for none, from this handle on.
+    /// Records that from this handle on a name stands for another inode, or for none.
     pub(crate) fn note_name(
         &self,
         handle: &Handle<'_>,
@@ -62,7 +62,7 @@ impl Changes {
         }
     }
 
-    /// Records that names are put into a block of a directory from this handle on; `before` is the block without them.
+    /// Records that from this handle on names are put into a block of a directory; `before` is the block without them.
     /// Returns whether a replay of fast commits is certain to have room for them. Called before [`Changes::note_name`].
     pub(crate) fn note_placed(
         &self,
@@ -75,8 +75,8 @@ impl Changes {
         changes.has_too_many() || changes.note_placed(directory, placed, before)
     }
 
-    /// Records in the handle's epoch that a file of `bytes` bytes is truncated: the cost of replaying its ranges counts
-    /// the holes up to its largest size in the epoch. A crash forgets it.
+    /// Records in the handle's epoch that a file of `bytes` bytes is truncated, because the cost of replaying its
+    /// ranges includes the holes up to its largest size in the epoch. A crash forgets it.
     pub(crate) fn note_cut(&self, handle: &Handle<'_>, ino: Ino, bytes: u64) {
         let changes = self.of(handle.epoch());
         if !changes.has_too_many() {
@@ -84,8 +84,8 @@ impl Changes {
         }
     }
 
-    /// Records that these ranges of a file are mapped differently from this handle on. `has_index`: the map has an
-    /// index, or had one before this change.
+    /// Records that from this handle on these ranges of a file are mapped differently. `has_index` is whether the map
+    /// has an index, or had one before this change.
     pub(crate) fn note_ranges(
         &self,
         handle: &Handle<'_>,

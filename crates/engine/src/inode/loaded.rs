@@ -1,4 +1,4 @@
-//! An inode as it is on the device, or was at one moment in memory: what reading code works on, for it does not change.
+//! An inode as it is on the device, or was at one moment in memory. It does not change, so reading code works on it.
 
 use std::ops::Deref;
 
@@ -11,7 +11,7 @@ use sync::{Arc, OnceLock};
 use crate::blocks::OpenVolume;
 use crate::core::Error;
 
-/// An inode as it is on the device.
+/// An inode that does not change.
 #[derive(Clone)]
 pub(crate) struct LoadedInode {
     ino: Ino,
@@ -20,12 +20,12 @@ pub(crate) struct LoadedInode {
     slot: Slot,
 }
 
-/// Where the whole of an inode is.
+/// Where the inode's whole slot is.
 #[derive(Clone)]
 enum Slot {
     /// In a block: the first byte, and the number of bytes.
     Block(Arc<Block>, usize, usize),
-    /// The number of bytes: the record and zeros, put together on first use.
+    /// The record only, with the slot's number of bytes: the slot, with zeros after the record, is made on first use.
     Record(usize, OnceLock<Box<[u8]>>),
 }
 
@@ -38,7 +38,7 @@ impl Deref for LoadedInode {
 }
 
 impl LoadedInode {
-    /// The inode with this record, which was verified before.
+    /// The inode with this slot, which was verified before.
     pub(super) fn of_slot(ino: Ino, csum_seed: u32, slot: Arc<Block>) -> LoadedInode {
         // The record was parsed when it was loaded, and every change keeps its extra size.
         let inode = Inode::parse(&slot).expect("a live inode parses");
@@ -51,7 +51,7 @@ impl LoadedInode {
         }
     }
 
-    /// The inode with this record, whose slot is in a block: the first byte, and the number of bytes.
+    /// The inode with this record, whose slot is in a block from byte `at` on.
     pub(super) fn of_block(
         ino: Ino,
         inode: Inode,
@@ -66,7 +66,7 @@ impl LoadedInode {
         }
     }
 
-    /// The inode with this record and no more, of this many bytes.
+    /// The inode with this record and no attributes, in a slot of `len` bytes.
     pub(super) fn of_record(ino: Ino, inode: Inode, seed: u32, len: usize) -> LoadedInode {
         LoadedInode {
             ino,
@@ -76,7 +76,7 @@ impl LoadedInode {
         }
     }
 
-    /// The same with another time of access.
+    /// The same inode with another time of access.
     pub(super) fn with_atime(mut self, atime: Timestamp) -> LoadedInode {
         self.inode.set_atime(atime);
         self
@@ -92,7 +92,7 @@ impl LoadedInode {
         self.seed
     }
 
-    /// The inode's bytes in the table.
+    /// The inode's slot in the inode table.
     pub(crate) fn slot(&self) -> &[u8] {
         match &self.slot {
             Slot::Block(block, at, len) => &block[*at..at + len],
@@ -114,7 +114,7 @@ impl LoadedInode {
         self.inode.file_type() == Some(file_type)
     }
 
-    /// Whether contents begin in the inode.
+    /// Whether contents are stored in the inode.
     pub(crate) fn is_inline(&self) -> bool {
         self.flags().contains(Flags::INLINE_DATA)
     }

@@ -1,9 +1,9 @@
-//! A file's map while a change of it is prepared: the touched nodes as lists of entries, edited in memory, and the
-//! blocks that the change takes and gives up. Nothing live changes here; dropping a draft undoes it.
+//! A file's map while a change of it is prepared: the touched nodes as lists of entries, which are edited in memory,
+//! and the blocks that the change takes and frees. Nothing live changes here; dropping a draft undoes it.
 //!
 //! The holder of the inode's exclusive lock makes a draft, edits it, and turns it into a [`MapChange`], whose apply
-//! writes each touched node whole. Reading nodes and taking blocks for new ones may block on I/O and fail; edits bound
-//! what one step touches by [`Budget`].
+//! writes every touched node as a whole. Reading nodes, and taking blocks for new nodes, may block on I/O and may fail.
+//! [`Budget`] bounds what one step touches.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -27,18 +27,18 @@ use crate::inode::{Exclusive, LoadedInode};
 use crate::space::mballoc::{self, Freeing, Reach, TakenBlocks};
 use crate::token::LiveFs;
 
-/// Nodes that one step of removing changes at most, those above the leaves among them.
+/// The most nodes that one step of removing changes, nodes above the leaves included.
 const STEP_NODES: usize = 12;
 /// Nodes of the longest path below the root.
 const PATH_NODES: usize = 5;
-/// Leaves that a step of moving extents changes at most.
+/// The most leaves that a step of moving extents changes.
 const SHIFT_NODES: usize = 40;
-/// Groups that one step frees into at most; a block of attributes may lie in one more.
+/// The most groups in which one step frees blocks; an attribute block may be in one more.
 const STEP_GROUPS: usize = 14;
-/// Metadata blocks that one step gives up at most, except one of attributes.
+/// The most metadata blocks that one step frees, not counting an attribute block.
 const STEP_REVOKES: usize = 255;
 
-/// Where a node of a draft lies.
+/// The place of a draft's node.
 pub(super) enum Home<'a> {
     Root,
     Old(FsBlock),
@@ -54,7 +54,7 @@ impl Home<'_> {
         }
     }
 
-    /// Where the node was before, below the root.
+    /// Where the node was before, if it is below the root.
     pub(super) fn old(&self) -> Option<FsBlock> {
         match self {
             Home::Old(block) => Some(*block),
@@ -63,11 +63,11 @@ impl Home<'_> {
     }
 }
 
-/// What one step may touch, and what it has so far.
+/// What one step may touch, and what it has touched so far.
 pub(super) struct Budget {
-    /// Blocks of the file count as metadata, which is forgotten when it is freed.
+    /// Whether the file's blocks count as metadata, which must be revoked when it is freed.
     is_metadata: bool,
-    /// What is taken out comes back, so that no node goes.
+    /// Whether what is taken out is put back, so that no node is freed.
     puts_back: bool,
     most_nodes: usize,
     groups: BTreeSet<Group>,
@@ -75,12 +75,12 @@ pub(super) struct Budget {
     above: BTreeSet<FsBlock>,
     /// Leaves that changed.
     pub(super) nodes: usize,
-    /// Blocks that are forgotten.
+    /// Blocks that are to be revoked.
     revokes: usize,
 }
 
 impl Budget {
-    /// How many of these blocks may be freed in this step, from the first on.
+    /// How many of `len` blocks from `start` on this step may free.
     pub(super) fn spend(&mut self, mounted: &LiveFs, start: FsBlock, len: u64) -> u64 {
         let geometry = mounted.volume().geometry();
         let left = STEP_REVOKES.saturating_sub(self.revokes) as u64;
@@ -102,32 +102,32 @@ impl Budget {
             granted = len.min(end.saturating_sub(start.0).max(granted + 1));
         }
         if self.is_metadata {
-            // At most what is left of the revokes.
+            // At most the number of revokes that are left.
             self.revokes += granted as usize;
         }
         granted
     }
 
-    /// A step of its own.
+    /// Begins a new step.
     fn begin(&mut self) {
         self.groups.clear();
         self.above.clear();
         (self.nodes, self.revokes) = (0, 0);
     }
 
-    /// A leaf may be freed.
+    /// Counts a leaf that may be freed.
     pub(super) fn note(&mut self, mounted: &LiveFs, node: FsBlock) {
         self.groups
             .extend(mounted.volume().geometry().group_of_block(node));
     }
 
-    /// A node above a leaf may change or be freed.
+    /// Counts a node above a leaf, which may change or be freed.
     pub(super) fn note_above(&mut self, mounted: &LiveFs, node: FsBlock) {
         self.note(mounted, node);
         self.above.insert(node);
     }
 
-    /// A leaf that was counted became empty: it needs a revoke and no image.
+    /// Counts that a leaf became empty: it needs a revoke, and no new contents.
     pub(super) fn leaf_goes(&mut self) {
         if !self.puts_back {
             self.nodes -= 1;
@@ -135,7 +135,7 @@ impl Budget {
         }
     }
 
-    /// Whether another leaf may be worked on: it and the nodes above it may all change or go.
+    /// Whether the step may work on another leaf: the leaf and the nodes above it may all be changed or freed.
     pub(super) fn has_room(&self) -> bool {
         let changed = if self.puts_back {
             self.nodes
@@ -148,7 +148,7 @@ impl Budget {
     }
 }
 
-/// What a draft's nodes are made with.
+/// The settings for a draft's new nodes.
 #[derive(Clone, Copy)]
 pub(super) struct Ground<'a> {
     pub(super) mounted: &'a LiveFs,
@@ -156,7 +156,7 @@ pub(super) struct Ground<'a> {
     pub(super) seed: u32,
     /// Where new nodes should lie.
     pub(super) goal: FsBlock,
-    /// And where they must.
+    /// Which blocks new nodes may use.
     pub(super) reach: Reach,
     /// What new nodes are for.
     pub(super) purpose: BlockPurpose,
@@ -171,7 +171,7 @@ impl<'a> Ground<'a> {
     }
 }
 
-/// What a draft's nodes became.
+/// The result of a draft's nodes.
 #[derive(Default)]
 pub(super) struct Outcome<'a> {
     pub(super) root: Option<[u8; BLOCK_AREA]>,
@@ -190,16 +190,16 @@ enum Form<'a> {
 pub(crate) struct ExtentDraft<'a> {
     ground: Ground<'a>,
     inode: &'a Exclusive<'a>,
-    /// The space that the file takes before.
+    /// The space that the file took before the change.
     sectors: u64,
     form: Form<'a>,
     kind: Kind,
     budget: Budget,
     taken: Vec<TakenBlocks<'a>>,
     freed: Vec<(FsBlock, u64)>,
-    /// What is mapped otherwise afterwards.
+    /// Ranges that the change maps differently.
     touched: Vec<Range<u64>>,
-    /// Whether blocks change their places in the file.
+    /// Whether the change moves blocks to other places in the file.
     shifts: bool,
 }
 
@@ -268,7 +268,7 @@ impl<'a> ExtentDraft<'a> {
         })
     }
 
-    /// Maps new blocks from a logical block on, one run after the other. Nothing is mapped there.
+    /// Maps new blocks from a logical block on, one run after the other. Nothing is mapped there yet.
     ///
     /// # Errors
     /// `FileTooLarge`, `NoSpace` for new nodes, `Corrupt`, `Io`.
@@ -295,7 +295,7 @@ impl<'a> ExtentDraft<'a> {
         Ok(())
     }
 
-    /// Maps blocks that are the file's already.
+    /// Maps blocks that belong to the file already.
     pub(crate) fn put(&mut self, piece: Run) -> Result<(), Error> {
         self.touched.push(piece.logical..piece.end());
         match &mut self.form {
@@ -311,8 +311,8 @@ impl<'a> ExtentDraft<'a> {
         }
     }
 
-    /// Unmaps a range, or as much of it as one step may, from its start on; gives what was mapped, which stays the
-    /// file's, and up to which block the range is done.
+    /// Unmaps the first part of a range, as much of it as one step may. Returns what was mapped, whose blocks still
+    /// belong to the file, and the block where the rest of the range begins.
     ///
     /// # Errors
     /// `NoSpace` when an extent is split and needs a new node; `Corrupt`, `Io`.
@@ -321,14 +321,14 @@ impl<'a> ExtentDraft<'a> {
             Form::Tree(tree) => tree.take(range, &mut self.budget),
             Form::Map(map) => map.take(range, &mut self.budget),
         }?;
-        // Where nothing was, nothing changes.
+        // A hole changes nothing.
         let touched = pieces.iter().map(|piece| piece.logical..piece.end());
         self.touched.extend(touched);
         Ok((pieces, done))
     }
 
-    /// Unmaps and frees a range, or as much of it as one step may, from its start on; gives the block up to which
-    /// the range is done.
+    /// Unmaps and frees the first part of a range, as much of it as one step may. Returns the block where the rest of
+    /// the range begins.
     ///
     /// # Errors
     /// As [`ExtentDraft::take`].
@@ -347,7 +347,7 @@ impl<'a> ExtentDraft<'a> {
         Ok(done)
     }
 
-    /// Unmaps a range in this draft, however much it is, to try what comes after it; such a draft is dropped.
+    /// Unmaps a range of any size in this draft, to try what comes after it; the draft is then dropped.
     ///
     /// # Errors
     /// As [`ExtentDraft::take`].
@@ -360,7 +360,7 @@ impl<'a> ExtentDraft<'a> {
         Ok(())
     }
 
-    /// All blocks that the map names or lies in.
+    /// All blocks that the map maps or consists of.
     ///
     /// # Errors
     /// As [`ExtentDraft::take`].
@@ -372,7 +372,7 @@ impl<'a> ExtentDraft<'a> {
             at = done;
             self.budget.begin();
         }
-        // Each was visited.
+        // Every node was visited.
         let nodes: Vec<FsBlock> = match &self.form {
             Form::Tree(tree) => tree.old_nodes().collect(),
             Form::Map(map) => map.old_nodes().collect(),
@@ -381,8 +381,8 @@ impl<'a> ExtentDraft<'a> {
         Ok(blocks)
     }
 
-    /// Makes what is mapped in a range written or unwritten, or as much of it as one step may, from its start on;
-    /// gives the block up to which the range is done.
+    /// Makes the mapped blocks of the first part of a range written or unwritten, as much of it as one step may.
+    /// Returns the block where the rest of the range begins.
     ///
     /// # Errors
     /// As [`ExtentDraft::take`].
@@ -395,11 +395,11 @@ impl<'a> ExtentDraft<'a> {
         Ok(done)
     }
 
-    /// Moves everything from block `from` on by `by` blocks, all in one step. The way is free.
+    /// Moves everything from block `from` on by `by` blocks, in one step. Nothing is mapped where it moves to.
     ///
     /// # Errors
-    /// `FileTooLarge` when the end would be beyond what a map can name; `NotSupported` when there is more of it than
-    /// one step may change; as [`ExtentDraft::take`].
+    /// `FileTooLarge` when the end would be beyond what a map can express; `NotSupported` when more nodes would change
+    /// than one step may change; as [`ExtentDraft::take`].
     pub(crate) fn shift(&mut self, from: u64, by: i64) -> Result<(), Error> {
         self.budget.puts_back = true;
         self.budget.most_nodes = SHIFT_NODES;
@@ -419,10 +419,10 @@ impl<'a> ExtentDraft<'a> {
         Ok(())
     }
 
-    /// Finishes preparing: pins all nodes that change.
+    /// Finishes preparing, and pins all nodes that change.
     ///
     /// # Errors
-    /// `FileTooLarge` when the space does not fit into the inode's count; `Corrupt`, `Io`.
+    /// `FileTooLarge` when the inode can't count the file's blocks; `Corrupt`, `Io`.
     pub(crate) fn prepare(self) -> Result<MapChange<'a>, Error> {
         let volume = self.ground.mounted.volume();
         let outcome = match self.form {
@@ -452,7 +452,7 @@ impl<'a> ExtentDraft<'a> {
         }
         for (home, bytes) in outcome.nodes {
             let (block, kind, ino) = (home.block(), self.kind, self.ground.ino);
-            // Blocks of pointers are read as nobody's.
+            // Blocks of pointers are read without an owner, because they have no checksum.
             let owner = if kind == Kind::Extents { ino } else { Ino(0) };
             let pin = match home {
                 Home::New(blocks) => {
@@ -471,20 +471,20 @@ impl<'a> ExtentDraft<'a> {
     }
 }
 
-/// Where nodes of a map should lie at first: in the inode's group.
+/// Where the nodes of a map should be if nothing else is known: in the inode's group.
 fn goal_of(mounted: &LiveFs, ino: Ino, is_tree: bool) -> FsBlock {
     let geometry = mounted.volume().geometry();
     geometry.group_first_block(home_group(geometry, ino, is_tree))
 }
 
-/// The group that an inode's blocks should be in at first: its own. Pointers of a map without extents have 32 bits; the
-/// inodes beyond the groups that they reach are spread evenly over these groups.
+/// The group that an inode's blocks should be in if nothing else is known: its own. Pointers of a map without extents
+/// have 32 bits; inodes in groups that they do not reach are spread evenly over the groups that they do reach.
 pub(crate) fn home_group(geometry: &Geometry, ino: Ino, is_tree: bool) -> Group {
     let own = geometry.group_of_ino(ino).map_or(0, |(group, _)| group.0);
     Group(own % Reach::of_map(is_tree).groups(geometry))
 }
 
-/// Puts runs in order and joins those that follow each other, so that each group is visited once for few runs.
+/// Sorts runs and joins adjacent ones, so that each group is visited once, for few runs.
 fn merge(runs: &mut Vec<(FsBlock, u64)>) {
     runs.sort_unstable();
     runs.dedup_by(|(start, len), (before, before_len)| {
@@ -501,15 +501,15 @@ pub(crate) struct MapChange<'a> {
     mounted: &'a LiveFs,
     inode: &'a Exclusive<'a>,
     root: Option<[u8; BLOCK_AREA]>,
-    /// The space that the file takes afterwards, in sectors; until [`MapChange::finish`], before.
+    /// The space that the file takes, in sectors: before the change until [`MapChange::finish`] ran, then after it.
     sectors: u64,
     nodes: Vec<(Pin, Box<[u8]>)>,
     taken: Vec<TakenBlocks<'a>>,
     freed: Vec<(FsBlock, u64)>,
-    /// The freed blocks as claimed, when all is prepared.
+    /// The blocks to be freed, claimed; set when everything is prepared.
     freeing: Option<Freeing<'a>>,
     forgotten: Vec<FsBlock>,
-    /// For fast commits; `None` for what they don't tell.
+    /// The changed ranges for the fsync log; `None` for changes that fast commits can't express.
     touched: Option<Vec<Range<u64>>>,
 }
 
@@ -529,7 +529,7 @@ impl MapChange<'_> {
         let inode_number = self.inode.inode().ino();
         let sectors = self.sectors.saturating_add(taken << (size.bits() - 9));
         self.sectors = sectors.saturating_sub(freed << (size.bits() - 9));
-        // Whether they fit is the same for all inodes.
+        // Whether the count fits is the same for all inodes.
         if !Inode::zeroed().set_sectors(self.sectors, huge, size) {
             return Err(Error::FileTooLarge);
         }
@@ -538,7 +538,7 @@ impl MapChange<'_> {
         Ok(self)
     }
 
-    /// Blocks and revokes that the apply uses of its handle, the inode among them.
+    /// How many blocks and revokes of its handle the apply uses, the inode's block included.
     pub(crate) fn cost(&self) -> (u32, u32) {
         let freed = self.freeing.as_ref().map_or(0, Freeing::cost);
         // A step touches some dozens of nodes and runs.
@@ -551,7 +551,7 @@ impl MapChange<'_> {
         self.apply_and(handle, |_| {});
     }
 
-    /// As [`MapChange::apply`], and changes the inode otherwise too.
+    /// Does what [`MapChange::apply`] does, and also changes the inode's record by `and`.
     pub(crate) fn apply_and<R>(self, handle: &Handle<'_>, and: impl FnOnce(&mut Inode) -> R) -> R {
         let volume = self.mounted.volume();
         let (huge, size) = (
@@ -566,7 +566,7 @@ impl MapChange<'_> {
             if let Some(root) = self.root {
                 *inode.block_area_mut() = root;
             }
-            // It fits: `finish` tried.
+            // The count fits: `finish` tried it.
             let _ = inode.set_sectors(self.sectors, huge, size);
             let has_index = had_index || ondisk::extent::depth(inode.block_area()) > 0;
             (and(inode), has_index)

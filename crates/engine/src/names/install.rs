@@ -1,4 +1,4 @@
-//! Gives a finished file its name: a new name, or one that another file loses.
+//! Gives a finished file its name: a new name, or the name of another file, which loses it.
 //!
 //! CRASH: either the file has the name, or the name still stands for the other file (or nothing) and the new file is an
 //! orphan. No other name exists at any moment.
@@ -13,27 +13,27 @@ use crate::reap;
 use crate::space::orphan::OrphanChange;
 use crate::token::LiveFs;
 
-/// What is to be installed where.
+/// A request to install an inode.
 #[derive(Clone, Copy)]
 struct Asked<'a> {
     ino: Ino,
     parent: Ino,
     name: &'a [u8],
-    /// The inode that has the name and loses it; `None` if the name is free.
+    /// The inode that has the name now and loses it; `None` if the name is free.
     replaced: Option<Ino>,
     /// The lookup of the name, before any lock was taken.
     seen: &'a NameHint,
 }
 
-/// The result of a try.
+/// The result of one attempt.
 enum Installed {
-    /// It is done; `orphan` is the replaced inode if that is to be reaped.
+    /// The inode has the name. `orphan` is the replaced inode if it is to be deleted.
     Done { orphan: Option<Ino> },
-    /// Nothing is done: the name stands for another inode by now.
+    /// Nothing was done, because the name stands for another inode than `replaced` by now.
     Other,
 }
 
-/// Gives an inode a name, which `replaced` loses; neither is a directory. Returns `false`, with nothing done, if the
+/// Gives an inode a name, which `replaced` loses; neither is a directory. Returns `false`, and does nothing, if the
 /// name does not stand for `replaced`.
 pub(crate) fn install(
     mounted: &LiveFs,
@@ -69,7 +69,7 @@ pub(crate) fn install(
     }
 }
 
-/// Does it in one step; no lock is held any more when this returns.
+/// Makes one attempt, in one step; holds no lock when it returns.
 fn try_install(mounted: &LiveFs, asked: Asked<'_>) -> Result<Installed, Error> {
     let mut inos = vec![asked.ino, asked.parent];
     inos.extend(asked.replaced);

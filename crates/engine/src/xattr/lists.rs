@@ -1,5 +1,5 @@
-//! An inode's attributes as two lists, the inode's own and its block's, while a change of them is prepared: where each
-//! attribute goes is decided as Linux does it. Nothing live changes here.
+//! An inode's attributes as two lists, the inode's own and that of its block, while a change of them is prepared. They
+//! decide, as Linux does, which list an attribute is put in. Nothing live changes here.
 
 use ondisk::inode::{BASE_SIZE, attribute_area};
 use ondisk::xattr::{self, BLOCK_HEADER, INODE_HEADER, ListPlace, Value, XattrEntry};
@@ -23,12 +23,12 @@ pub(crate) struct Lists {
     /// Bytes of the inode's slot for attributes, the list's header included.
     area_bytes: usize,
     block_bytes: usize,
-    /// Whether the list in the inode, and that in the block, differ from what is there.
+    /// Whether the inode's list and the block's list differ from what is on disk.
     pub(super) is_changed: (bool, bool),
 }
 
 impl Lists {
-    /// Those that an inode has. The caller holds its lock.
+    /// The attributes of an existing inode. The caller holds its lock.
     ///
     /// # Errors
     /// `Corrupt`, `Io`; `Unsupported` for values in inodes of their own.
@@ -75,7 +75,7 @@ impl Lists {
         Some(&found.value)
     }
 
-    /// Sets an attribute: in the inode if there is room, else in the block; a value in the other list is removed.
+    /// Sets an attribute: in the inode if it has room, else in the block. A value of it in the other list is removed.
     ///
     /// # Errors
     /// `Exists`, `NoAttribute` if `flag` asks for it; `NoSpace` if it fits in neither place.
@@ -113,7 +113,7 @@ impl Lists {
         Ok(())
     }
 
-    /// Removes an attribute; whether there was one.
+    /// Removes an attribute; returns whether it existed.
     pub(crate) fn remove(&mut self, index: u8, name: &[u8]) -> bool {
         let from_inode = take(&mut self.in_inode, index, name);
         let from_block = !from_inode && take(&mut self.in_block, index, name);
@@ -122,29 +122,29 @@ impl Lists {
         from_inode || from_block
     }
 
-    /// Whether anything differs from what the inode has.
+    /// Whether a list differs from what the inode has on disk.
     pub(crate) fn is_changed(&self) -> bool {
         self.is_changed.0 || self.is_changed.1
     }
 
-    /// The bytes of the inode's list; zeros without attributes, as Linux leaves them.
+    /// The bytes of the inode's list; all zeros if it has no attributes, as in Linux.
     pub(super) fn area(&self) -> Vec<u8> {
         let mut area = vec![0; self.area_bytes];
         let entries: Vec<XattrEntry<'_>> = self.in_inode.iter().map(|a| a.entry(0)).collect();
         if !entries.is_empty() {
-            // `set` saw that they fit, or they came from there.
+            // `set` checked that they fit, or they were read from there.
             let _fits = xattr::encode_inode_area(&mut area, &entries);
         }
         area
     }
 
-    /// The block's list as a block with one reference; `None` without attributes.
+    /// The block's list as a block with one reference; `None` if the list has no attributes.
     pub(super) fn block(&self) -> Option<Vec<u8>> {
         let hashed = |a: &Attribute| xattr::entry_hash(&a.name, &a.value);
         let entries = self.in_block.iter().map(|a| (a, hashed(a)));
         let mut entries: Vec<XattrEntry<'_>> = entries.map(|(a, hash)| a.entry(hash)).collect();
         let mut block = vec![0; self.block_bytes];
-        // As for the area.
+        // They fit, as in `area`.
         let _fits = !entries.is_empty() && xattr::encode_block(&mut block, &mut entries);
         (!entries.is_empty()).then_some(block)
     }
@@ -173,7 +173,7 @@ fn read(area: ListPlace<'_>) -> Result<Vec<Attribute>, Error> {
         )),
     };
     let attributes: Vec<Attribute> = xattr::entries(area)?.map(owned).collect::<Result<_, _>>()?;
-    // Values of a broken list may overlap, so that they are more than fit when each is written by itself.
+    // In a broken list values may overlap, so that they need more room when each is written separately.
     let room = match area {
         ListPlace::Inode(bytes) => bytes.len().saturating_sub(INODE_HEADER),
         ListPlace::Block(bytes) => bytes.len() - BLOCK_HEADER,

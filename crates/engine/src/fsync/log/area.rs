@@ -1,20 +1,20 @@
-//! Blocks of the fast-commit area: records one behind the other, none across a block's end.
+//! Blocks of the fast-commit area: records one after the other, none of which crosses a block's end.
 //!
-//! The first fast commit of a transaction opens the area with HEAD; each ends with TAIL, which reaches to the end of
-//! its block and holds the checksum of everything since the TAIL before. A block always keeps room for one PAD header,
-//! as Linux's writer does (`ext4_fc_reserve_space`).
+//! The first fast commit of a transaction begins with HEAD. Each fast commit ends with TAIL, which fills the rest of
+//! its block and holds the checksum of everything since the previous TAIL. A block always keeps room for one PAD
+//! header, as in Linux (`ext4_fc_reserve_space`).
 //!
-//! Behind HEAD stands an empty fast commit, within the first sector: where a power cut tears the first block, the scan
-//! finds that one whole and ends. With nothing whole before the torn one Linux takes the area for damaged, and refuses
-//! to mount.
+//! After HEAD comes an empty fast commit, within the first sector. If a power cut tears the first block, a scan finds
+//! this one complete and ends there. If no complete fast commit came before the torn one, Linux would take the area for
+//! damaged and refuse to mount.
 
 use ondisk::Tid;
 use ondisk::csum::crc32c;
 use ondisk::fast_commit::FcRecord;
 
-/// What each record begins with, in bytes.
+/// Bytes of a record's header.
 const HEADER: usize = 4;
-/// TAIL's value without the zeros behind it.
+/// Bytes of TAIL's value, without the zeros after it.
 const TAIL: usize = 8;
 
 /// Packs one fast commit.
@@ -27,7 +27,7 @@ pub(crate) struct Packer {
 }
 
 impl Packer {
-    /// Of a transaction; the first one of it opens the area.
+    /// A packer for a fast commit of a transaction; the transaction's first one begins the area.
     pub(crate) fn new(tid: Tid, block_bytes: usize, is_first: bool) -> Packer {
         let mut packer = Packer {
             tid,
@@ -42,13 +42,13 @@ impl Packer {
         packer
     }
 
-    /// Bytes left in the block, beyond the PAD header that it keeps.
+    /// Bytes left in the block, without the PAD header that it keeps.
     fn room(&self) -> usize {
         let used = self.bytes.len() % self.block_bytes;
         self.block_bytes - used - HEADER
     }
 
-    /// Begins a new block if fewer bytes than these are left in this one.
+    /// Begins a new block if this one has fewer bytes left than `len`.
     fn make_room(&mut self, len: usize) {
         let room = self.room();
         if len > room {
@@ -57,7 +57,7 @@ impl Packer {
         }
     }
 
-    /// Appends a record, which fits a block.
+    /// Appends a record, which fits into a block.
     pub(crate) fn push(&mut self, record: &FcRecord<'_>) {
         let mut bytes = Vec::new();
         record.write(&mut bytes);
@@ -65,7 +65,7 @@ impl Packer {
         self.bytes.extend_from_slice(&bytes);
     }
 
-    /// Ends it: whole blocks.
+    /// Ends the fast commit; returns whole blocks.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.make_room(HEADER + TAIL);
         let rest = vec![0; self.room() - TAIL];
@@ -73,12 +73,12 @@ impl Packer {
         self.bytes
     }
 
-    /// Appends TAIL, with these zeros behind it.
+    /// Appends TAIL, followed by the zeros `rest`.
     fn end(&mut self, rest: &[u8]) {
         let (at, tid) = (self.bytes.len(), self.tid);
         let tail = |crc| FcRecord::Tail { tid, crc, rest };
         tail(0).write(&mut self.bytes);
-        // The checksum covers what is before itself: the record's header and the transaction's number.
+        // The checksum covers the bytes before it, with TAIL's header and the transaction's number.
         let crc = crc32c(0, &self.bytes[self.start..at + HEADER + TAIL / 2]);
         self.bytes.truncate(at);
         tail(crc).write(&mut self.bytes);
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// Names as records, up to this number.
+    /// Packs records of `names` names.
     fn pack(block_bytes: usize, names: usize, is_first: bool) -> Vec<u8> {
         let mut packer = Packer::new(Tid(9), block_bytes, is_first);
         for number in 0..names {

@@ -1,20 +1,21 @@
-//! The log of one transaction: what fsyncs put into the tree, and the log commits that they share.
+//! The log of one transaction: the closures that fsyncs put into the tree, and the log commits that they share.
 //!
-//! An fsync puts its closure in ([`FsyncLog::add`]), under the locks of the closure's inodes and a handle of the
-//! transaction, and gets the batch's number. Then, with nothing held, it asks for that batch to be on disk
-//! ([`FsyncLog::sync`]). One leader encodes the batch and writes and flushes it for all; a thread that asks for a batch
-//! that is on disk returns without a lock.
+//! An fsync puts its closure into the tree ([`FsyncLog::add`]), under the locks of the closure's inodes and a handle of
+//! the transaction, and gets the number of a batch. Then, with no lock held, it asks for that batch to be on disk
+//! ([`FsyncLog::sync`]). One leader encodes the batch, writes and flushes it for all threads; a thread that asks for a
+//! batch that is on disk returns without a lock.
 //!
-//! A leader goes by steps of one flush each ([`lead`]). An fsync has nothing to put in if only data in place were
-//! written; it takes part in the next step all the same if steps take long enough for others to come meanwhile
-//! ([`FsyncLog::gathers`], [`FsyncLog::join`]), because concurrent flushes would take turns on the device.
+//! A leader works in steps of one flush each ([`lead`]). An fsync has no closure to put in if only data in place were
+//! written. It takes part in the next step even so if steps take long enough for other threads to arrive meanwhile
+//! ([`FsyncLog::gathers`], [`FsyncLog::join`]), because the device would execute concurrent flushes one after the
+//! other.
 //!
-//! Locks: adding shares [`Rank::LogBatch`], which the leader takes alone while it encodes, so that a batch holds whole
-//! closures only; then the tree's own. [`Rank::LogLeader`] is held for a look, never across I/O.
+//! Locks: adding holds [`Rank::LogBatch`] shared, and the leader holds it alone while it encodes, so that a batch has
+//! whole closures only; the tree's own locks come after it. [`Rank::LogLeader`] is held briefly, never across I/O.
 //!
-//! What a crash leaves: each log commit is there whole or not at all (its TAIL), after those before it. The log ends
-//! with its transaction's full commit: [`FsyncLog::close`] comes before the commit record is written, so no log commit
-//! is written behind it.
+//! CRASH: each log commit is complete (it has its TAIL) or is ignored, and is valid only after those before it. The log
+//! ends with its transaction's full commit: [`FsyncLog::close`] is called before the commit record is written, so no
+//! log commit is written after it.
 //!
 //! Interleavings: `threads_that_fsync_at_once_find_their_closures_whole_in_the_area` and
 //! `threads_that_write_and_fsync_never_show_data_that_may_be_lost`, under schedules. The atomic words live in the log,
@@ -37,21 +38,21 @@ mod lead;
 use lead::Leader;
 pub(crate) use lead::{LogLead, StepIo};
 
-/// Bytes of the tree's nodes: see the measurement in `results/fsync.md`.
+/// Bytes of a node of the tree; the measurement is in `results/fsync.md`.
 const NODE_BYTES: usize = 8192;
 
-/// One inode of a closure, with at least one link.
+/// One inode of a closure. It has at least one link.
 #[derive(Clone, Debug)]
 pub(crate) struct InodeState {
     /// Its number.
     pub(crate) ino: Ino,
     /// Its fields as in the inode table ([`ondisk::inode::fields`]).
     pub(crate) fields: Box<[u8]>,
-    /// No full commit has it.
+    /// Whether no full commit contains it.
     pub(crate) is_new: bool,
-    /// It was put into this log before and has been in memory ever since.
+    /// Whether it was put into this log before and has been in memory ever since.
     pub(crate) is_known: bool,
-    /// Its blocks that changed since it was put into this log last, or if it never was, since the last full commit.
+    /// Its blocks that changed since it was last put into this log; if it never was, since the last full commit.
     pub(crate) ranges: Vec<Range>,
     /// Whether more of the file can be read than before, so that its data must be durable before the record is.
     pub(crate) shows_data: bool,
@@ -64,13 +65,13 @@ pub(crate) struct NameState {
     pub(crate) parent: Ino,
     /// The name.
     pub(crate) name: Box<[u8]>,
-    /// What it stands for in the last full commit.
+    /// The inode that the name stands for in the last full commit.
     pub(crate) base: Option<Ino>,
-    /// What it stands for now.
+    /// The inode that the name stands for now.
     pub(crate) now: Option<Ino>,
 }
 
-/// What must be on disk together.
+/// Inodes and names that must become durable together.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Closure {
     /// Inodes.
@@ -88,26 +89,26 @@ pub(crate) enum Unlogged {
     Full,
     /// The area could not be written; the log is given up.
     Failed(String),
-    /// What was logged makes no sense; the log is given up.
+    /// What was logged is inconsistent; the log is given up.
     Corrupt(Corrupt),
 }
 
-/// How often what was done, since the file system was mounted: one for all its logs.
+/// Counts since the file system was mounted, over all its logs.
 #[derive(Debug, Default)]
 pub(crate) struct LogStatistics {
     /// Log commits written.
     pub(crate) log_commits: Counter,
-    /// Their blocks.
+    /// Blocks of the log commits.
     pub(crate) log_blocks: Counter,
     /// Log commits of one block.
     pub(crate) one_block: Counter,
-    /// Callers whose batch was on disk before they asked.
+    /// Callers whose batch was already on disk.
     pub(crate) already_logged: Counter,
-    /// Callers that another thread served as leader.
+    /// Callers whose batch another thread wrote.
     pub(crate) followers: Counter,
-    /// Callers that took part only for the sake of data that they had written over others.
+    /// Callers that took part only because they had overwritten data.
     pub(crate) joined: Counter,
-    /// Items that were known to be there and were not, or the reverse: logged in full.
+    /// Items that were expected in the tree and were not there, or the reverse; they were logged in full.
     pub(crate) surprises: Counter,
 }
 
@@ -119,24 +120,23 @@ pub(crate) struct FsyncLog {
     area_blocks: u32,
     update: LogUpdate,
     tree: LogTree<Key, Item>,
-    /// Shared by threads that add; exclusive for the thread that encodes. What it holds: the running batch. [log batch]
+    /// The running batch. Held shared by threads that add to it, exclusively by the thread that encodes it. [log batch]
     running: RwLock<Batch>,
-    /// The running batch shows data that may not be durable. [set with `running` shared, taken with it
-    /// alone]
+    /// Whether the running batch shows data that may not be durable. [set with `running` shared, taken with it
+    /// exclusive]
     shows_data: Guarded<bool>,
-    /// Closures in the running batch and the threads that joined it. [set to 0 with `running`
-    /// alone]
+    /// Closures in the running batch, and threads that joined it. [set to 0 with `running` exclusive]
     members: Hint<u64>,
-    /// Threads that joined it without a closure. [added to with `running` shared, set to 0 with it
-    /// alone]
+    /// Threads that joined the running batch without a closure. [added to with `running` shared, set to 0 with it
+    /// exclusive]
     joined: Guarded<u64>,
     /// How many members a leader waits for; `u64::MAX` while no leader waits. [atomic: Relaxed, hint; written by the
     /// leader]
     awaited: Hint<u64>,
-    /// What it waits under. [leaf]
+    /// The lock under which a leader waits for members. [leaf]
     gathering: Mutex<()>,
     arrived: Condvar,
-    /// A closure is there in part. [written with `running` shared, never taken back]
+    /// Whether only a part of a closure was put in. [written with `running` shared, never reset]
     is_broken: Guarded<bool>,
     /// Keys that each thread put into the running batch. [epoch list]
     touched: Lanes<Touched>,
@@ -144,7 +144,8 @@ pub(crate) struct FsyncLog {
     synced: Stamp,
     /// The last batch whose members' data are durable. [atomic: written by the leader]
     flushed: Stamp,
-    /// The last step took so long that a leader waits for company. [atomic: Relaxed, hint; written by the leader]
+    /// Whether the last step took so long that a leader waits for members. [atomic: Relaxed, hint; written by the
+    /// leader]
     is_slow: Hint<bool>,
     /// [log leader]
     leader: Mutex<Leader>,
@@ -160,7 +161,7 @@ impl Default for Touched {
 }
 
 impl FsyncLog {
-    /// An empty log of a transaction.
+    /// The empty log of a transaction.
     #[must_use]
     pub(crate) fn new(
         tid: Tid,
@@ -191,17 +192,17 @@ impl FsyncLog {
         }
     }
 
-    /// What the tree counted.
+    /// The tree's counts.
     #[must_use]
     pub(crate) fn counters(&self) -> &TreeCounters {
         self.tree.counters()
     }
 
     /// Puts a closure into the running batch. The caller has the locks of its inodes and a handle of the transaction,
-    /// so that nothing of it changes meanwhile and the transaction is not sealed.
+    /// so the closure does not change meanwhile and the transaction is not sealed.
     ///
     /// # Errors
-    /// `Closed`, if two names have one hash: then the log is closed, because the closure is there in part.
+    /// `Closed`, if two names have the same hash. The log is closed then, because only a part of the closure is in it.
     pub(crate) fn add(
         &self,
         closure: &Closure,
@@ -225,7 +226,7 @@ impl FsyncLog {
         if !is_whole {
             self.is_broken.set(true);
         }
-        // Not before: from here on the batch may be encoded.
+        // Not released earlier, because the batch may be encoded from here on.
         drop(running);
         self.tell_leader(members);
         if is_whole {
@@ -235,15 +236,15 @@ impl FsyncLog {
         }
     }
 
-    /// Whether steps take so long that a leader waits for others: then it is better to take part in one than to flush
-    /// beside it.
+    /// Whether steps take so long that a leader waits for members. An fsync that has no closure then joins a step
+    /// instead of flushing the device itself.
     #[must_use]
     pub(crate) fn gathers(&self) -> bool {
         self.is_slow.get()
     }
 
-    /// Takes part in the running batch with nothing to log: the data that the caller wrote before are durable when that
-    /// batch is flushed ([`FsyncLog::flush`]).
+    /// Takes part in the running batch without a closure: when the batch is flushed ([`FsyncLog::flush`]), the data
+    /// that the caller wrote before are durable.
     pub(crate) fn join(&self) -> Batch {
         let running = self.running.read();
         let batch = *running;
@@ -254,15 +255,15 @@ impl FsyncLog {
         batch
     }
 
-    /// One more waits for the running batch, which the caller shares; how many do.
+    /// Counts a member of the running batch, which the caller holds shared; returns the number of members.
     fn count_in(&self) -> u64 {
         self.members.add(1) + 1
     }
 
-    /// Wakes the leader that waits for this number.
+    /// Wakes the leader if it waits for this number of members.
     fn tell_leader(&self, members: u64) {
         if members >= self.awaited.get() {
-            // The leader is waiting, or not yet: then it looks once more.
+            // A leader that already waits is woken; one that is about to wait checks the number again under this lock.
             drop(self.gathering.lock());
             self.arrived.notify_all();
         }
@@ -341,7 +342,7 @@ impl FsyncLog {
         });
     }
 
-    /// Whether the name is there now: not if another one has its hash.
+    /// Adds the name; returns false if the tree has another name with the same hash.
     fn add_name(&self, state: &NameState, batch: Batch, keys: &mut Vec<Key>) -> bool {
         let key = Key {
             ino: state.parent,
@@ -350,7 +351,7 @@ impl FsyncLog {
         let again = |item: &mut Item| match item {
             Item::Name(name) if name.name == state.name => {
                 if name.stamp != batch {
-                    // What the batches before said is in the area.
+                    // The batches before this one are already in the area.
                     name.logged = name.now;
                     name.stamp = batch;
                 }
@@ -389,7 +390,7 @@ fn gather(said: &mut BatchRecords, key: Key, item: &Item) {
     }
 }
 
-/// FNV-1a. Names of one hash cost a full commit, nothing else.
+/// FNV-1a. Two names with one hash cost a full commit and nothing else.
 fn hash(name: &[u8]) -> u64 {
     name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,14 +1,15 @@
-//! From the items of one batch to records of a fast commit, in the one order that Linux and e2fsck both replay to the
-//! same state, once or twice:
+//! Makes the records of a fast commit from the items of one batch, in the one order that Linux and e2fsck both replay
+//! to the same state, once or twice:
 //!
-//! 1. INODE of each inode with a changed name and links left, its count raised by its UNLINK records: no replay passes
-//!    through 0, where Linux deletes the file;
-//! 2. UNLINK of what a name stood for, only where it is there;
-//! 3. CREAT of the first name of an inode that is not on disk, LINK of all others;
-//! 4. for one inode after the other ADD_RANGE, then DEL_RANGE from the last to the first, which nowhere overlap. e2fsck
-//!    makes an inode's map anew when the next inode's record comes, so it must be whole by then, or a passing one takes
-//!    an index (F15). And where all that it had goes, e2fsck goes wrong with what follows for that inode (F16);
-//! 5. INODE of every inode, its count as it is.
+//! 1. INODE of each inode that has a changed name and links left. Its count is raised by the number of its UNLINK
+//!    records, so that no replay passes through 0, where Linux deletes the file;
+//! 2. UNLINK of what a name stood for, only if the name is on disk;
+//! 3. CREAT of the first name of an inode that is not on disk, LINK of all other names;
+//! 4. for one inode after the other ADD_RANGE, then DEL_RANGE from the last range to the first; the ranges nowhere
+//!    overlap. e2fsck makes an inode's map again when the next inode's record follows, so the map must be complete by
+//!    then, or a map that is only temporary uses an index (F15). And where an inode loses everything that it had,
+//!    e2fsck mishandles the records that follow for this inode (F16);
+//! 5. INODE of every inode, with its final count.
 //!
 //! An inode without links is not logged. Pure: no lock, no I/O.
 
@@ -22,17 +23,17 @@ use ondisk::{Corrupt, Ino, LBlock};
 use crate::fsync::log::item::{Logged, NameItem, Range};
 use crate::inode::Batch;
 
-/// The contents of one batch.
+/// The items of one batch.
 #[derive(Default, Debug)]
 pub(crate) struct BatchRecords {
     pub(crate) inodes: BTreeMap<Ino, Logged>,
     pub(crate) ranges: BTreeMap<Ino, Vec<Range>>,
-    /// Each with its directory.
+    /// The names, each with its directory.
     pub(crate) names: Vec<(Ino, NameItem)>,
 }
 
 impl BatchRecords {
-    /// Hands over the records in order.
+    /// Passes the records to `push` in order.
     ///
     /// # Errors
     /// `Corrupt` for an inode's fields that can't be read.
@@ -83,7 +84,7 @@ impl BatchRecords {
         Ok(())
     }
 
-    /// How many of the names on disk that each inode loses.
+    /// How many of its names on disk each inode loses.
     fn removed(&self) -> BTreeMap<Ino, u16> {
         let mut removed = BTreeMap::new();
         for (_, name) in &self.names {
@@ -94,7 +95,7 @@ impl BatchRecords {
         removed
     }
 
-    /// The names that are new, with their directories and what they stand for.
+    /// The names that are new, with their directories and inodes.
     fn put(&self) -> impl Iterator<Item = (Ino, &[u8], Ino)> {
         self.names.iter().filter_map(|(parent, name)| {
             let ino = name.now.filter(|_| name.now != name.logged)?;

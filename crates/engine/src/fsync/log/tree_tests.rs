@@ -1,4 +1,4 @@
-//! The tree against a map, alone and from several threads, in schedules from seeds.
+//! The tree compared with a map, used by one thread, and by several under schedules.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ fn an_update_never_locks_a_parent_for_writing_and_never_splits() {
         counters.leaf_splits.sum() + counters.node_splits.sum(),
     );
     assert_eq!((before, counters.updates.sum()), (after, 500));
-    // The twin's way: the same changes as inserts lock each leaf's parent.
+    // In the other form (`log_update=insert`), the same changes lock each leaf's parent, as inserts do.
     for key in 0..500 {
         assert!(tree.insert(key, vec![0; 8], |old, new| *old = new));
     }
@@ -97,7 +97,7 @@ fn threads_that_insert_update_and_scan_at_once_lose_nothing() {
                                 old += usize::from(key % 10 == 0);
                                 true
                             });
-                            // What was there all the time is seen, whatever splits.
+                            // Keys that exist all the time are found, whatever splits meanwhile.
                             assert_eq!(old, 12);
                         }
                     }

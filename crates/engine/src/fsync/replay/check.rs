@@ -1,5 +1,5 @@
-//! What fast commits must not make of a file system, whatever their checksums say: links and devices of other sizes
-//! than they can have, directories that are in two places, in none, or within themselves.
+//! States of a file system that the replay of fast commits must not make, whatever their checksums say: links and
+//! devices of impossible sizes, and directories that are in two places, in no place, or within themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::core::limits;
 use crate::dir;
 
 impl Replay<'_> {
-    /// Refuses records that no inode can have. New numbers are taken, and no inode is made.
+    /// Refuses records that no inode can have. Called when new numbers are taken and no inode is made yet.
     pub(super) fn check_records(&self) -> Result<(), Error> {
         // The most blocks that a map can name.
         let block_size = self.mounted.volume().geometry().block_size();
@@ -31,7 +31,7 @@ impl Replay<'_> {
                 Some(FileType::Directory) => true,
                 Some(FileType::Regular) => inode.size(false) <= most,
                 Some(FileType::Symlink) if before.is_none() => self.can_be_link(inode),
-                // What a name stands for, and a device, stay as they were made.
+                // The target of a link, and a device, never change after they were made.
                 Some(_) => inode.size(false) == before.unwrap_or(0),
                 None => return Err(Corrupt::at(Site::FastCommitType).ino(*ino).into()),
             };
@@ -42,7 +42,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Whether a new link's record is as long as its target; a long one's target is checked when it is mapped.
+    /// Whether a new link's record is as long as its target. The target of a long link is checked after it is mapped.
     fn can_be_link(&self, inode: &Inode) -> bool {
         let area = inode.block_area();
         let size = inode.size(false);
@@ -55,8 +55,8 @@ impl Replay<'_> {
         (area.len() as u64..most).contains(&size)
     }
 
-    /// Refuses more names than can be looked up one by one in directories without an index: these may be as long as the
-    /// file system, of holes at that.
+    /// Refuses more names than can be looked up one by one in directories without an index. Such a directory may be as
+    /// long as the file system, and consist of holes.
     pub(super) fn check_searches(&self) -> Result<(), Error> {
         let volume = self.mounted.volume();
         let mut names = BTreeMap::new();
@@ -80,7 +80,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Refuses new links whose targets are not in their blocks. Everything is mapped.
+    /// Refuses new links whose targets are not in their blocks. Called when everything is mapped.
     pub(super) fn check_targets(&self) -> Result<(), Error> {
         let volume = self.mounted.volume();
         let block_size = volume.geometry().block_size();
@@ -108,8 +108,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Refuses directories that are not in the directory of their `..`, once, and those that lose their name and are
-    /// not empty. All names are replayed.
+    /// Refuses directories that are not named exactly once in the directory of their `..`, and directories that lose
+    /// their name and are not empty. Called when all names are replayed.
     pub(super) fn check_directories(&self) -> Result<(), Error> {
         for ino in self.links.keys().chain(&self.fresh) {
             let inode = self.mounted.load(*ino)?;
@@ -138,8 +138,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Whether a directory's parents lead to one that existed before: new ones could lead to each other. `hanging`:
-    /// those that are known to do so, so that each is looked at once however deep they are.
+    /// Whether a directory's parents lead to a directory that existed before; new ones could lead to each other.
+    /// `hanging` holds the directories that are known to do so, so that each is checked once however deep the tree is.
     fn hangs_from_old(&self, ino: Ino, hanging: &mut BTreeSet<Ino>) -> Result<bool, Error> {
         let mut at = ino;
         let mut way = BTreeSet::new();
@@ -154,12 +154,12 @@ impl Replay<'_> {
     }
 }
 
-/// The refusal to take away a directory that is not empty.
+/// The error that refuses to remove a directory that is not empty.
 pub(super) fn full(ino: Ino) -> Error {
     Corrupt::at(Site::FastCommitFull).ino(ino).into()
 }
 
-/// The refusal of a directory that would be where it can't be.
+/// The error that refuses a directory in an impossible place.
 fn elsewhere(ino: Ino) -> Error {
     Corrupt::at(Site::FastCommitPlace).ino(ino).into()
 }

@@ -1,18 +1,18 @@
-//! What syncs and writes in place know of a file's data: the epochs that data and map belong to, and where the file was
-//! overwritten last.
+//! What fsync and writes in place need to know about a file's data: the epochs that its data and map belong to, and
+//! where the file was last overwritten.
 
 use journal::Epoch;
 use sync::Stamp;
 
 use crate::inode::in_place::LastInPlace;
 
-/// What is in memory about a file's data.
+/// What memory holds about a file's data.
 pub(crate) struct DataInMemory {
     /// The last epoch that changed what it takes to read the data. [lock, exclusive; read: any time]
     stamp: Stamp,
-    /// The epoch that ran after data were last written in place. [lock, shared; read: any time; only raised]
+    /// The epoch that was running after data were last written in place. [lock, shared; read: any time; only raised]
     overwritten: Stamp,
-    /// Where the file was overwritten last. [lock]
+    /// Where the file was last overwritten. [lock]
     pub(super) in_place: LastInPlace,
 }
 
@@ -34,13 +34,14 @@ impl DataInMemory {
         self.stamp.set(epoch.0);
     }
 
-    /// Data were written in place, and `running` was the epoch after that. Before the write returns to its caller. Also
-    /// where nothing changes, so that a thread that sees the epoch sees these data.
+    /// Records that data were written in place, and that `running` was the running epoch afterwards. Called before the
+    /// write returns to its caller. The store is made even if the value stays the same, so that a thread that sees the
+    /// epoch sees these data.
     pub(crate) fn set_overwritten(&self, running: Epoch) {
         self.overwritten.raise(running.0);
     }
 
-    /// The latest epoch that [`DataInMemory::set_overwritten`] got; 0 if there was none.
+    /// The latest epoch that was passed to [`DataInMemory::set_overwritten`]; 0 if it was never called.
     pub(crate) fn overwritten(&self) -> Epoch {
         Epoch(self.overwritten.get())
     }

@@ -1,4 +1,5 @@
-//! The record of an inode: as an object of the journal's, and once more as words that threads copy without its latch.
+//! The record of an inode: as an object of the journal, and a copy in words that threads read without the object's
+//! latch.
 //!
 //! The words live in the inode, and are freed with it. Interleavings: those of [`Latest`], and
 //! `under_schedules_no_inode_is_there_twice_or_leads_to_another`.
@@ -12,11 +13,11 @@ use super::place::TablePlace;
 use super::words::{Rest, WORDS, split, words, words_with};
 use crate::inode::loaded::LoadedInode;
 
-/// The record.
+/// The record of a live inode.
 pub(super) struct LiveRecord {
     /// The whole slot. [lock, exclusive; read: any time, by snapshot]
     pub(super) slot: Object<Arc<Block>>,
-    /// The record once more, to be copied without the latch. [stage latch; read: any time]
+    /// A copy of the record that is read without the latch. [stage latch; read: any time]
     latest: Latest<WORDS>,
     /// The size in the record. [stage latch; read: any time, a hint]
     bytes: Hint<u64>,
@@ -35,8 +36,8 @@ impl LiveRecord {
         }
     }
 
-    /// Publishes a changed slot: with `only_record` only the record has changed, and not its generation. `inode` is the
-    /// record now. Under the latch that serialises these calls.
+    /// Publishes a changed slot. With `only_record`, only the record has changed, and not its generation. `inode` is
+    /// the new record. The caller holds the latch, which serialises these calls.
     pub(super) fn replace_latest(
         &self,
         place: &TablePlace,
@@ -55,12 +56,12 @@ impl LiveRecord {
         self.bytes.set(inode.size(true));
     }
 
-    /// The record and what a reader needs besides, without a lock, if no thread is in the way.
+    /// The record and what else a reader needs, without a lock; `None` if another thread is changing it.
     pub(super) fn copy(&self) -> Option<(Inode, Rest)> {
         self.latest.copy().map(|words| split(&words))
     }
 
-    /// How large the file is, as a hint: others may change it.
+    /// The size of the file, as a hint: other threads may change it.
     #[inline]
     pub(super) fn bytes_hint(&self) -> u64 {
         self.bytes.get()

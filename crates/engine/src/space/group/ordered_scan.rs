@@ -1,11 +1,12 @@
-//! The order lists (`mb_optimize_scan=1`): for each group one byte holds the order of its largest free chunk, another
-//! that of its average run, eight groups to a word; so the next group with what is wanted, in the order of their
-//! numbers, is found by looking at 64 groups a cache line.
+//! The order lists (`mb_optimize_scan=1`). For each group, one byte holds the order of its largest free chunk and
+//! another byte the order of its average run; a word has the bytes of eight groups. A search for the next group with a
+//! wanted order, in the order of the groups' numbers, reads one cache line for 64 groups.
 //!
-//! No lock, and no list with shared ends. A byte is changed by the holder of its group's lock, by one addition to its
-//! word, and only when its order changes: groups within 128 of each other share a line, and nothing else is shared. A
-//! thread that reads an old byte skips a group, or looks at one in vain; the last criterion uses other hints. Not
-//! reached by a pointer, so nothing of it is reclaimed. A crash forgets it.
+//! No lock is needed, and no two threads write to the ends of a shared list. A byte is changed by the holder of its
+//! group's lock, by one addition to its word, and only when the group's order changes. Groups within 128 of each other
+//! share a cache line. A thread that reads an outdated byte skips a group, or looks at one that has nothing; the last
+//! criterion uses other hints. The words live as long as the table, so nothing has to be reclaimed. A crash forgets
+//! them.
 
 use std::ops::Range;
 
@@ -15,23 +16,23 @@ use sync::{CachePadded, Hint};
 use super::Groups;
 use super::scan::{Scan, ScanPurpose};
 
-/// Groups to a word.
+/// Groups in a word.
 const A_WORD: u32 = 8;
-/// Words to a line (two lines, which processors fetch in pairs).
+/// Words in a line, which is a pair of cache lines, because processors fetch them in pairs.
 const A_LINE: u32 = 16;
 /// The lowest bit of each byte.
 const ONES: u64 = 0x0101_0101_0101_0101;
 /// The highest bit of each byte.
 const HIGHS: u64 = ONES << 7;
 
-/// A byte a group: an order plus one, or 0 for none.
+/// One byte for each group: an order plus one, or 0 for none.
 pub(crate) struct Orders {
     /// [a byte is written under its group's lock]
     lines: Box<[CachePadded<[Hint<u64>; A_LINE as usize]>]>,
 }
 
 impl Orders {
-    /// Of groups with these bytes.
+    /// The table for groups with these bytes.
     pub(crate) fn new(bytes: impl ExactSizeIterator<Item = u8>) -> Orders {
         let lines = bytes.len().div_ceil((A_WORD * A_LINE) as usize);
         let mut lines: Box<[CachePadded<[Hint<u64>; A_LINE as usize]>]> =
@@ -43,7 +44,7 @@ impl Orders {
         Orders { lines }
     }
 
-    /// A group's byte becomes another one. Under the group's lock.
+    /// Changes a group's byte from `old` to `new`. The caller holds the group's lock.
     pub(crate) fn change(&self, group: Group, old: u8, new: u8) {
         if old != new {
             let (line, word, shift) = place(group.0);
@@ -53,13 +54,13 @@ impl Orders {
         }
     }
 
-    /// The first group of a range whose byte is at least `least`, which is not 0 and below 128.
+    /// The first group of a range whose byte is at least `least`, which is from 1 to 127.
     pub(crate) fn next(&self, range: Range<u32>, least: u8) -> Option<Group> {
         let mut at = range.start;
         while at < range.end {
             let (line, word, shift) = place(at);
             let orders = self.lines.get(line)?[word].get();
-            // In each byte the highest bit stays if the rest is not below `least`.
+            // The highest bit of each byte stays set if the byte's lower bits are at least `least`.
             let enough = ((orders | HIGHS) - ONES * u64::from(least)) & HIGHS;
             let found = enough >> shift;
             if found != 0 {
@@ -72,13 +73,13 @@ impl Orders {
     }
 }
 
-/// The line, the word in it, and the bit in that where a group's byte begins.
+/// The index of the line, of the word in it, and of the bit where a group's byte begins.
 fn place(group: u32) -> (usize, usize, u32) {
     let (word, byte) = (group / A_WORD, group % A_WORD);
     ((word / A_LINE) as usize, (word % A_LINE) as usize, byte * 8)
 }
 
-/// See the module.
+/// The search by the order lists; see the module.
 pub(super) struct Ordered;
 
 impl Scan for Ordered {
@@ -90,7 +91,7 @@ impl Scan for Ordered {
             ScanPurpose::Average(order) => groups.average.next(range, byte(order)),
             ScanPurpose::Any => groups.largest.next(range, 1),
             ScanPurpose::Run(want) => {
-                // A run holds an aligned chunk of half its length, rounded down to an order.
+                // Every run contains an aligned chunk of half its length, rounded down to an order.
                 let order = want.checked_ilog2().unwrap_or(0).saturating_sub(1);
                 loop {
                     let group = groups.largest.next(range.clone(), byte(order))?;

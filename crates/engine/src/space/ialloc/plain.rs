@@ -1,11 +1,11 @@
-//! The plain form (`dir_ireserve=off`): the first free number of the group that is chosen, else of the next group with
-//! one. No lock; each take changes the group's bits and counts, and the sum.
+//! The plain form (`dir_ireserve=off`): the first free number of the chosen group, else of the next group that has one.
+//! No lock of its own; each take changes the group's bits and counts, and the sum.
 
 use super::orlov::{self, Choice};
 use super::{InodeRequest, LOOKS, Place, Source, Taken};
 use crate::core::Error;
 
-/// The form; it keeps nothing.
+/// The plain form, which has no state.
 pub(super) struct FirstFree;
 
 impl Source for FirstFree {
@@ -22,7 +22,7 @@ pub(super) fn take_one(place: Place<'_>, choice: &Choice) -> Result<Option<Taken
     if !inodes.share_one() {
         return Ok(None);
     }
-    // A thread with a share finds a number in the end.
+    // A thread that has a share of the sum finds a number after some searches.
     let found = (0..LOOKS)
         .find_map(|_| look(place, choice).transpose())
         .transpose();
@@ -32,7 +32,7 @@ pub(super) fn take_one(place: Place<'_>, choice: &Choice) -> Result<Option<Taken
     found
 }
 
-/// One look through all groups.
+/// Searches all groups once.
 fn look(place: Place<'_>, choice: &Choice) -> Result<Option<Taken>, Error> {
     for group in choice.groups(place) {
         let Some(bits) = place.ready(group, 1)? else {

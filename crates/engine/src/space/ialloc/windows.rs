@@ -1,6 +1,6 @@
-//! The form with windows (`dir_ireserve=auto|low|normal|high|N`): a directory's files take numbers that are adjacent
-//! and that no other directory takes, so they share blocks of the inode table with each other, and no cache lines with
-//! others.
+//! The form with windows (`dir_ireserve=auto|low|normal|high|N`): a directory's files get adjacent numbers that no
+//! other directory gets. So they share blocks of the inode table with each other, and no cache lines with other
+//! directories' files.
 //!
 //! ```text
 //! auto        a directory's first file takes a number of its thread's window; from the second on the directory has a
@@ -9,13 +9,14 @@
 //! low, ...    16, 64, 128 or N numbers a directory: it takes the first and its files the others; then N again
 //! ```
 //!
-//! A window is filled with the directory's own numbers that are free again, else with those next to the ones that the
-//! files around the new name's slot have, else with those after the last window, else with an aligned chunk: of the
-//! directory's own group while that has any. A window that would leave fewer than a thirty-second of all numbers for
-//! others is not filled; then one number is taken at a time, and when none is available, every window is drawn back.
+//! A window is filled with numbers that the directory had and that are free again; else with numbers next to those of
+//! the files around the new name's slot; else with those after the last window; else with an aligned chunk. The
+//! directory's own group is used while it has numbers. A window is not filled if fewer than a thirty-second of all
+//! numbers would be left for other directories. Then one number is taken at a time, and when none is available, all
+//! windows are taken back.
 //!
-//! Locks: a window's ([`Rank::InodeWindow`](sync::Rank)), the list of windows ([`Rank::InodeWindows`]); bitmaps are
-//! read with neither held.
+//! Locks: a window's ([`Rank::InodeWindow`](sync::Rank)), and that of the list of windows ([`Rank::InodeWindows`]);
+//! bitmaps are read with neither held.
 
 use ondisk::Ino;
 use sync::clock::{self, Duration, Instant};
@@ -30,31 +31,31 @@ use crate::core::Error;
 use crate::core::variants::{Chosen, DirReserve};
 use crate::space::group::InodeNumbers;
 
-/// Numbers of the smallest window that grows: of a directory with few names, and of others.
+/// Numbers of the smallest window that grows: of a directory with few names, and of other directories.
 const LEAST: [u32; 2] = [2, 4];
-/// Numbers of the largest one of a directory without an index, and of one with an index.
+/// Numbers of the largest window: of a directory without an index, and of one with an index.
 const MOST: [u32; 2] = [128, 512];
-/// How long a tick is, at least; one ends with a commit.
+/// The shortest time of a tick; a tick ends with a commit.
 const TICK: Duration = Duration::from_secs(10);
 /// A window from which nothing was taken for this number of ticks is given back.
 const IDLE: u32 = 6;
 
 const SHARDS: usize = 16;
 
-/// Which windows there are; some of them may be gone.
+/// A part of the list of windows; some of them may not exist any more.
 struct Shard {
     windows: Vec<Weak<Window>>,
-    /// How many there may be before those that are gone are left out.
+    /// The length at which windows that do not exist any more are removed from the list.
     prune_at: usize,
 }
 
-/// The form.
+/// The form with windows.
 pub(super) struct Windows {
     form: Chosen<DirReserve>,
     cores: CoreWindows,
     /// [inode windows]
     shards: [CachePadded<Mutex<Shard>>; SHARDS],
-    /// Ticks so far. [written once a tick, so its line stays shared]
+    /// Ticks so far. [written once in a tick, so its cache line stays shared]
     ticks: CachePadded<Statistic<u32>>,
     /// When the last tick began. [leaf]
     tick_began: Mutex<Instant>,
@@ -93,7 +94,7 @@ impl Windows {
         self.form.set(form);
     }
 
-    /// An empty window, on the list of all.
+    /// A new empty window, which is added to the list.
     fn window(&self, inodes: &Arc<InodeNumbers>, parent: Ino) -> Arc<Window> {
         let window = Arc::new(Window::new(inodes));
         let mut shard = self.shards[parent.0 as usize % SHARDS].lock();
@@ -105,7 +106,7 @@ impl Windows {
         window
     }
 
-    /// Gives the numbers of all windows back; whether there were any.
+    /// Gives back the numbers of all windows; returns whether there were any.
     pub(super) fn draw_back(&self, inodes: &InodeNumbers) -> bool {
         let mut count = self.cores.draw_back(inodes);
         for shard in 0..SHARDS {
@@ -117,7 +118,7 @@ impl Windows {
         count > 0
     }
 
-    /// The windows of a shard. They are locked after the list of them was left.
+    /// The windows of a shard. They are locked after the list's lock was released.
     fn of_shard(&self, shard: usize) -> Vec<Arc<Window>> {
         let shard = self.shards[shard].lock();
         shard.windows.iter().filter_map(Weak::upgrade).collect()
@@ -127,7 +128,7 @@ impl Windows {
         self.ticks.get()
     }
 
-    /// Gives back windows that were not used for some ticks, once a tick.
+    /// Once in a tick, gives back the windows that were not used for [`IDLE`] ticks.
     pub(super) fn draw_back_idle(&self) {
         let now = clock::now();
         {
@@ -147,7 +148,7 @@ impl Windows {
         self.drawn_back.add(count.into());
     }
 
-    /// What was counted so far.
+    /// The counts since the mount.
     pub(super) fn counters(&self) -> [(&'static str, u64); 6] {
         [
             ("ialloc.window_hits", self.hits.sum()),
@@ -167,14 +168,14 @@ impl Windows {
             None => {
                 let least = LEAST[usize::from(names >= 4)];
                 let quarter = (names / 4).clamp(least, MOST[usize::from(is_indexed)]);
-                // The power of two that is nearest to it.
+                // The power of two that is nearest to `quarter`.
                 1 << (quarter + quarter / 3).ilog2()
             }
         }
     }
 
-    /// Takes a number that was set aside, if there is one: from the directory's window for a file, from the thread's in
-    /// the group that was good last for a directory among its like.
+    /// Takes a number that was set aside, if one exists: for a file, from the directory's window; for a directory among
+    /// its siblings, from the thread's window in the group that was used last for them.
     fn take_at_once(&self, place: Place<'_>, wanted: &InodeRequest<'_>) -> Option<Taken> {
         let slot = wanted.slot?;
         if !wanted.is_directory {
@@ -192,8 +193,8 @@ impl Windows {
         Some(orlov::count(place, wanted, Taken::new(group, index)))
     }
 
-    /// Fills a window, one of the parent's or a new directory's, from the first group that has something for it; takes
-    /// a number.
+    /// Fills a window, of the parent or of a new directory, from the first group that has numbers for it; then takes a
+    /// number from it.
     fn fill(
         &self,
         place: Place<'_>,
@@ -235,7 +236,7 @@ impl Windows {
         Ok(None)
     }
 
-    /// Takes a number for a new directory, and sets others aside for its files.
+    /// Takes a number for a new directory, and sets others aside for the directory's files.
     fn take_with_window(
         &self,
         place: Place<'_>,
@@ -252,7 +253,7 @@ impl Windows {
         }))
     }
 
-    /// Takes a number of the calling thread's window.
+    /// Takes a number from the calling thread's window.
     fn take_of_core(&self, place: Place<'_>, choice: &Choice) -> Result<Option<Taken>, Error> {
         let inodes = &place.groups.inodes;
         if let Some(index) = self.cores.take(inodes, choice.first()) {
@@ -277,7 +278,7 @@ impl Windows {
         Ok(None)
     }
 
-    /// Takes a number for an inode in a directory whose window is empty or not there.
+    /// Takes a number for an inode in a directory that has no window, or an empty one.
     fn take_anew(
         &self,
         place: Place<'_>,
@@ -307,8 +308,9 @@ impl Windows {
     }
 }
 
-/// What is around a slot, as far as the directory's window does not know it: the directory's block is not looked at for
-/// each window of one that grows. With about how many names it has, as the window or the block says.
+/// What is around a slot, as far as the directory's window does not know it, and roughly how many names the directory
+/// has. The directory's block is not read for each window of a directory that grows: the window then knows the number
+/// of names.
 fn look_around(slot: &dyn SlotHints, directory: &OfInode) -> Neighbours {
     let window = directory.window();
     let (names, is_known) = window.map_or((0, false), |window| window.names(slot.changes()));

@@ -1,7 +1,7 @@
-//! Taking certain blocks, and no others: for a replay, whose records say where a file's data are already, and for a
+//! Takes given blocks and no others: for a replay, whose records name the blocks that hold a file's data, and for a
 //! trim, which keeps free blocks from other threads while it discards them.
 //!
-//! Waits for the lock of the blocks' group; nothing is on disk until the blocks are applied.
+//! Waits for the lock of the blocks' group. Nothing is on disk until the blocks are applied.
 
 use std::ops::Range;
 
@@ -38,11 +38,11 @@ pub(crate) fn take_exact<'a>(
     Ok(Some(TakenBlocks::new(groups, geometry, run)))
 }
 
-/// Takes what of a run is free, each as a value of its own: for what should be in use and is not. Called while
-/// preparing, without a handle.
+/// Takes the free blocks of a run, each free part as a value of its own: for blocks that should be in use and are not.
+/// Called while preparing, without a handle.
 ///
 /// # Errors
-/// `NoSpace` where less is free than the bitmap says; `Corrupt`, `Io` from reading bitmaps.
+/// `NoSpace` if less is free than the bitmap shows; `Corrupt`, `Io` from reading bitmaps.
 pub(crate) fn take_free<'a>(
     volume: &'a OpenVolume,
     groups: &'a Groups,
@@ -65,7 +65,8 @@ pub(crate) fn take_free<'a>(
             len: free.end - free.start,
         });
         for run in runs {
-            // Nobody else takes any: there are as many as bits say, or the descriptors are wrong.
+            // No other thread takes blocks, so the share is refused only if the descriptors count fewer free blocks
+            // than the bitmap.
             let share = groups.blocks.share(run.len, 0);
             all.push(TakenBlocks::new(groups, geometry, run));
             if share < run.len {
@@ -79,12 +80,12 @@ pub(crate) fn take_free<'a>(
 
 /// The most blocks that [`take_run`] keeps from others at a time.
 const RUN_MOST: u32 = 4096;
-/// [`take_run`] also takes at most the number of free blocks divided by this.
+/// [`take_run`] also takes at most this part of all free blocks: their number divided by `RUN_PART`.
 const RUN_PART: u64 = 8;
 
 /// Finds the first run of at least `least` free blocks in a range of a group's bits, and takes its first blocks, at
-/// most [`RUN_MOST`]. Also returns the bit at which the run ends. `None` if no such run is found, or other threads have
-/// all free blocks in hand. Called without a handle.
+/// most [`RUN_MOST`]. Also returns the bit at which the run ends. `None` if no such run is found, or if other threads
+/// hold shares of all free blocks. Called without a handle. all free blocks in hand. Called without a handle.
 ///
 /// # Errors
 /// `Corrupt`, `Io` from reading bitmaps.

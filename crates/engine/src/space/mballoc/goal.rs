@@ -1,5 +1,5 @@
-//! Where the first blocks of large files go: the small face behind which three ways to choose stand. Goals are hints;
-//! no lock, nothing on disk.
+//! Where the first blocks of large files are put: an interface with three implementations. Goals are hints. No lock,
+//! and nothing on disk.
 
 use ondisk::{FsBlock, Geometry, Ino};
 
@@ -11,19 +11,19 @@ mod plain;
 use hashed::Hashed;
 use plain::{Global, OfInode};
 
-/// Blocks from which on a request is one of a large file, as in Linux.
+/// A request for at least this number of blocks counts as one of a large file, as in Linux.
 const LARGE: u64 = 16;
 
 /// A way to choose goals.
 pub(crate) trait StreamGoals: Send + Sync {
-    /// Where to look for the first blocks of file `ino`, if its own group is at `own`.
+    /// Where to search for the first blocks of file `ino`, whose own group begins at `own`.
     fn goal(&self, geometry: &Geometry, ino: Ino, own: FsBlock) -> FsBlock;
 
-    /// Blocks up to this one were taken for the large file `ino`.
+    /// Records that the large file `ino` got blocks, the last of which ends at `end`.
     fn took(&self, geometry: &Geometry, ino: Ino, end: FsBlock);
 }
 
-/// All forms, and which is used.
+/// All forms, and which one is used.
 pub(crate) struct Goals {
     form: Chosen<StreamGoal>,
     hashed: Hashed,
@@ -32,7 +32,7 @@ pub(crate) struct Goals {
 }
 
 impl Goals {
-    /// For a volume of this shape.
+    /// The forms for a volume of this geometry.
     pub(crate) fn new(form: StreamGoal, geometry: &Geometry) -> Goals {
         Goals {
             form: Chosen::new(form),
@@ -42,7 +42,7 @@ impl Goals {
         }
     }
 
-    /// From now on this form is used.
+    /// Uses this form from now on.
     pub(crate) fn choose(&self, form: StreamGoal) {
         self.form.set(form);
     }
@@ -55,7 +55,7 @@ impl Goals {
         }
     }
 
-    /// Where to look for the first blocks of file `ino`, `want` of them.
+    /// Where to search for the first `want` blocks of file `ino`.
     pub(crate) fn first(&self, geometry: &Geometry, ino: Ino, own: FsBlock, want: u64) -> FsBlock {
         if want < LARGE {
             return own;
@@ -63,7 +63,7 @@ impl Goals {
         self.used().goal(geometry, ino, own)
     }
 
-    /// Records that `len` blocks of file `ino` were taken up to this one.
+    /// Records that file `ino` got `len` blocks, the last of which ends at `end`.
     pub(crate) fn took(&self, geometry: &Geometry, ino: Ino, end: FsBlock, len: u64) {
         if len >= LARGE {
             self.used().took(geometry, ino, end);

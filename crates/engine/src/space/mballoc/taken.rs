@@ -1,36 +1,36 @@
-//! Blocks that were taken out of the buddies in memory while preparing: until they are applied they are in no image,
-//! and dropping them gives them back. They may be split, and set aside for later.
+//! Blocks that were taken out of the buddies in memory while a change was prepared. Until they are applied they are in
+//! no image, and dropping them gives them back. They may be split, and set aside for later.
 
 use journal::Handle;
 use ondisk::Geometry;
 
 use crate::space::group::{BlockChange, GroupRun, Groups};
 
-/// Blocks of a handle that one applied run uses: a bitmap, a descriptor block, the superblock.
+/// How many of its blocks a handle uses for one applied run: a bitmap, a descriptor block, the superblock.
 pub(crate) const BLOCKS_A_RUN: u32 = 3;
 
 /// Blocks taken and not yet applied.
 pub(crate) struct TakenBlocks<'a> {
     groups: &'a Groups,
     geometry: &'a Geometry,
-    /// `None` once it was applied.
+    /// `None` once the run was applied.
     run: Option<GroupRun>,
 }
 
-/// Blocks taken out of the bitmaps in memory and kept for later, without a borrow. If the value is dropped, they are
-/// lost until the next mount, so its owner gives them back by [`Aside::take_up`].
+/// Blocks that were taken out of the bitmaps in memory and are kept for later, without a borrow. If the value is
+/// dropped, the blocks are unavailable until the next mount, so its owner gives them back by [`Aside::take_up`].
 #[must_use = "the blocks are lost to all until the next mount unless it is taken up again"]
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Aside(GroupRun);
 
 impl Aside {
-    /// A run that no buddy has.
+    /// A run that is in no buddy.
     #[cfg(test)]
     pub(crate) fn of(run: GroupRun) -> Aside {
         Aside(run)
     }
 
-    /// Which blocks.
+    /// The run of blocks.
     pub(crate) fn run(&self) -> GroupRun {
         self.0
     }
@@ -40,7 +40,7 @@ impl Aside {
         Aside(self.0.split(len))
     }
 
-    /// The same blocks, given back when dropped. `groups` is what they were taken from.
+    /// The same blocks as a value that gives them back when dropped. `groups` is where they were taken from.
     pub(crate) fn take_up<'a>(self, groups: &'a Groups, geometry: &'a Geometry) -> TakenBlocks<'a> {
         TakenBlocks {
             groups,
@@ -64,14 +64,14 @@ impl<'a> TakenBlocks<'a> {
         }
     }
 
-    /// Which blocks.
+    /// The run of blocks.
     pub(crate) fn run(&self) -> GroupRun {
         // Only `apply` and `set_aside` take the run out, and they consume the value.
         self.run.expect("a run that was not applied")
     }
 
-    /// Cuts off the first `len` blocks as a value of their own, to apply or drop it alone; `len` is neither 0 nor all
-    /// of them. Takes no lock.
+    /// Cuts off the first `len` blocks as a value of their own, to be applied or dropped separately; `len` is neither 0
+    /// nor all of them. Takes no lock.
     pub(crate) fn split(&mut self, len: u32) -> Self {
         let mut run = self.run();
         let first = run.split(len);
@@ -83,19 +83,19 @@ impl<'a> TakenBlocks<'a> {
         }
     }
 
-    /// Keeps the blocks for later, as a value that borrows nothing.
+    /// Sets the blocks aside for later, as a value that borrows nothing.
     pub(crate) fn set_aside(mut self) -> Aside {
         let run = self.run();
         self.run = None;
         Aside(run)
     }
 
-    /// The blocks are in use from the handle's epoch on. Uses [`BLOCKS_A_RUN`] of the handle's blocks.
+    /// Marks the blocks in use from the handle's epoch on. Uses [`BLOCKS_A_RUN`] of the handle's blocks.
     pub(crate) fn apply(mut self, handle: &Handle<'_>) -> GroupRun {
         let run = self.run();
         self.run = None;
         handle.maps_data();
-        // Once an epoch and thread for each group.
+        // The group's own count is used once in an epoch by each thread.
         let group = self.geometry.group_of_block(run.start);
         let what = group.map_or(0, |group| u64::from(group.0)) << 2 | 2;
         handle.use_blocks_for(what, BLOCKS_A_RUN);

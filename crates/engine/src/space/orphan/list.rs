@@ -1,9 +1,9 @@
-//! The classic list of orphans: its head in the superblock, and in each inode's `dtime` the number of the next. The
-//! form `orphan=list`, and the fallback of all others when no slot is free.
+//! The classic list of orphans: the superblock holds its head, and each inode's `dtime` the number of the next inode.
+//! It is the form `orphan=list`, and what all other forms use when no slot is free.
 //!
 //! One lock ([`Rank::OrphanList`]), taken before the handle and kept through apply; it protects the chain and every
-//! `dtime` that names a neighbour. An inode remembers its place in the chain, so that it is found without a look along
-//! it. What a crash leaves: the chain of the last committed epoch.
+//! `dtime` that names a neighbour. An inode remembers its place in the chain, so it is removed without a walk along the
+//! chain. CRASH: the chain of the last committed epoch remains.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use sync::Arc;
 
 use super::Chained;
 
-/// [orphan list]
+/// The chain. [orphan list]
 #[derive(Default)]
 pub(super) struct List {
-    /// In the order in which they came; the head is the last.
+    /// The inodes by their places, in the order in which they were added; the last one is the head.
     chain: BTreeMap<u64, Arc<dyn Chained>>,
     /// The place that was given out last.
     last: u64,
-    /// How often the head changed. Wraps.
+    /// How often the head has changed. Wraps.
     version: u32,
 }
 
@@ -29,7 +29,7 @@ impl List {
         self.chain.is_empty()
     }
 
-    /// Puts an inode before the head; its place. The caller tells the committer of the new head.
+    /// Adds an inode as the new head; returns its place. The caller tells the committer the new head.
     pub(super) fn push(&mut self, inode: Arc<dyn Chained>, handle: Option<&Handle<'_>>) -> u64 {
         if let Some(handle) = handle {
             let next = self.chain.last_entry();
@@ -41,12 +41,12 @@ impl List {
         self.last
     }
 
-    /// Takes out the inode at a place; the new head, if it was the head.
+    /// Removes the inode at a place; returns the new head if the inode was the head.
     pub(super) fn remove(&mut self, handle: &Handle<'_>, place: u64) -> Option<Ino> {
         let removed = self.chain.remove(&place)?;
         let next = self.chain.range(..place).next_back();
         let next = next.map_or(Ino(0), |(_, next)| next.ino());
-        // The inode that named it was added after it.
+        // The inode that points to this one was added after it.
         let before = self.chain.range(place..).next();
         let head = match before {
             Some((_, before)) => {
@@ -59,7 +59,7 @@ impl List {
         head
     }
 
-    /// The version of a new head.
+    /// The version for a new head.
     pub(super) fn next_version(&mut self) -> u32 {
         self.version = self.version.wrapping_add(1);
         self.version

@@ -1,18 +1,18 @@
-//! The leader writes for all threads: steps of one flush each, and the threads that each step releases.
+//! The leader, which writes for all threads: steps of one flush each, and the threads that each step releases.
 //!
-//! Before its flush a leader ends the running batch: if that one shows no data it is written before the flush, too; if
-//! it does, the flush makes its data durable, and it is written in the next step. So each flush may serve two batches,
-//! the data of one and the blocks of the one before, and a thread that waits for new blocks of a file waits for
-//! two flushes that begin after its call, however many threads there are. A thread that joined a batch only
-//! because of its data waits for the flush after the batch's end. Threads that the last flush released often come
-//! back at once: the leader waits a moment for them ([`company::patience`]).
+//! A leader ends the running batch before its flush. If that batch shows no data, it is written before the flush, too.
+//! If it does, the flush makes its data durable, and the batch is written in the next step. So each flush may serve two
+//! batches: the data of one, and the blocks of the one before. A thread that waits for new blocks of a file waits for
+//! two flushes that begin after its call, however many threads there are. A thread that joined a batch only because of
+//! its data waits for the first flush after the batch's end. Threads that the last flush released often fsync again at
+//! once: the leader waits briefly for them ([`company::patience`]).
 //!
-//! No I/O is done here: a leader asks for each step ([`LogLead::step`]) what it asks of the device ([`StepIo`]), does
-//! that, and reports how it ended ([`LogLead::ended`]).
+//! This module does no I/O: a leader asks for each step ([`LogLead::step`]), does what the step asks of the device
+//! ([`StepIo`]), and reports the result ([`LogLead::ended`]).
 //!
-//! Locks: [`Rank::LogLeader`] for a look, never across I/O; the running batch alone while it is encoded.
+//! Locks: [`Rank::LogLeader`] is held briefly, never across I/O; the running batch is held alone while it is encoded.
 //!
-//! What a crash leaves: as the module above says.
+//! CRASH: as described in `fsync/log/batches.rs`.
 //!
 //! [`Rank::LogLeader`]: sync::Rank::LogLeader
 
@@ -31,20 +31,20 @@ struct Encoded {
     batch: Batch,
     /// Closures in it.
     closures: u64,
-    /// Whole blocks; none if it has no closure.
+    /// Whole blocks; empty if the batch has no closure.
     bytes: Vec<u8>,
-    /// Data must be durable before it is written.
+    /// Whether data must be durable before the batch is written.
     shows_data: bool,
 }
 
-/// What a step asks of the device that has the area.
+/// What a step asks of the device that holds the area.
 pub(crate) enum StepIo {
     /// Make all data durable that were written before.
     Flush,
-    /// Write whole blocks from this one of the area's on; then make them durable, with all data that were written
-    /// before.
+    /// Write whole blocks to the area, from its block `first` on. Then make them durable, with all data that were
+    /// written before.
     Write {
-        /// The area's block.
+        /// The number of the first block in the area.
         first: u32,
         /// The blocks.
         blocks: Vec<u8>,
@@ -57,27 +57,27 @@ pub(crate) struct LogStep {
     began: Instant,
     /// Blocks of the area that it writes.
     blocks: u32,
-    /// How many closures it writes, and how many threads joined without one.
+    /// How many closures it writes, and how many threads joined without a closure.
     served: u64,
     /// The batch that ended with this step and is written by the next, because its data must be durable first.
     ready: Option<Encoded>,
-    /// The last batch that is on disk then.
+    /// The last batch that is on disk when the step is done.
     synced: Option<Batch>,
-    /// The last batch whose members' data are durable then.
+    /// The last batch whose members' data are durable when the step is done.
     flushed: Option<Batch>,
 }
 
 impl LogStep {
-    /// What it asks of the device.
+    /// What the step asks of the device.
     pub(crate) fn io(&self) -> &StepIo {
         &self.io
     }
 }
 
-/// What there was of a log that ended.
+/// What a closed log leaves to the full commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ended {
-    /// The area was written: its first block is to be wiped once the full commit is durable.
+    /// Whether the area was written. Its first block is then wiped once the full commit is durable.
     pub(crate) is_touched: bool,
     /// Flushes that served members of a batch; each counts once, however many members it served.
     pub(crate) syncs: u64,
@@ -91,13 +91,13 @@ pub(super) struct Leader {
     used: u32,
     /// A batch that ended and whose data are durable, to be written next.
     ready: Option<Encoded>,
-    /// Members that the running batch will have when all threads that the last flush served are back.
+    /// Members that the running batch will have when all threads that the last flush served have fsynced again.
     expected: u64,
     /// How long the last step took.
     took: Duration,
-    /// Whether anything was written there, be it in vain.
+    /// Whether the area was written, even if the write failed.
     is_touched: bool,
-    /// Flushes that let members of a batch go.
+    /// Flushes that released members of a batch.
     syncs: u64,
     doubt: Doubt,
 }
@@ -111,15 +111,15 @@ enum Until {
     Flushed(Batch),
 }
 
-/// The leader of a log, until what it waits for is done. If it is dropped before (it panicked), the log is given up,
-/// and the threads that wait for it go on.
+/// The leader of a log, until what it waits for is done. If it is dropped earlier (because its thread panicked), the
+/// log is given up, and the threads that wait for it continue.
 #[must_use = "dropped, it gives the log up"]
 pub(crate) struct LogLead<'a> {
     log: &'a FsyncLog,
     until: Until,
     statistics: &'a LogStatistics,
     is_leading: bool,
-    /// Whether a member came while the leader waited before the step, if it waited.
+    /// Whether a member came while the leader waited before the step; `None` if it did not wait.
     came: Option<bool>,
 }
 
@@ -135,8 +135,8 @@ impl Drop for LogLead<'_> {
 }
 
 impl LogLead<'_> {
-    /// Plans the next step, after a moment for members that are expected; `None` once what the caller waits for is
-    /// done. The caller does what the step asks, then calls [`LogLead::ended`]. With nothing held.
+    /// Plans the next step, after a short wait for expected members. Returns `None` once what the caller waits for is
+    /// done. The caller does what the step asks, then calls [`LogLead::ended`]. The caller holds no lock.
     ///
     /// # Errors
     /// When the transaction must be committed in full instead.
@@ -148,7 +148,7 @@ impl LogLead<'_> {
         let mut leader = log.leader.lock();
         let (used, ready) = (leader.used, leader.ready.take());
         let expected = leader.expected;
-        // A leader that is alone needs no doubt.
+        // If no member is expected, the leader need not ask whether waiting pays off.
         let is_expecting = log.is_expecting(expected);
         let patience =
             company::patience(leader.took).filter(|_| is_expecting && leader.doubt.waits());
@@ -161,7 +161,7 @@ impl LogLead<'_> {
         }
     }
 
-    /// Ends a step: what it asked of the device was done, or why it was not.
+    /// Ends a step, with the result of what it asked of the device.
     ///
     /// # Errors
     /// As [`LogLead::step`].
@@ -186,7 +186,7 @@ impl LogLead<'_> {
         stepped: Result<LogStep, Unlogged>,
     ) -> Result<(), Unlogged> {
         let log = self.log;
-        // Before the leader's lock: a thread that finds its batch done takes no lock.
+        // Before the leader's lock is taken, because a thread that finds its batch done takes no lock.
         let expected = match &stepped {
             Ok(step) => log.set_done(step),
             Err(_) => 0,
@@ -221,7 +221,8 @@ impl LogLead<'_> {
         if stepped.is_ok() && is_done {
             self.until.count(self.statistics);
         }
-        // The threads whose batch was written may go, and if the leader's was, one of the others leads.
+        // Threads whose batch was written return. If the leader's batch was written too, one of the other threads
+        // leads.
         log.changed.notify_all();
         stepped
     }
@@ -237,8 +238,8 @@ impl Until {
 }
 
 impl FsyncLog {
-    /// Returns when a batch is on disk: at once and without a lock if it is. Callers share: one leads, which is the
-    /// caller if this returns a [`LogLead`], and the rest wait. With nothing held.
+    /// Returns when a batch is on disk: at once and without a lock if it is. Callers share the work: one becomes the
+    /// leader, which is the caller if this returns a [`LogLead`], and the others wait. The caller holds no lock.
     ///
     /// # Errors
     /// When the transaction must be committed in full instead.
@@ -258,7 +259,7 @@ impl FsyncLog {
     /// [`FsyncLog::sync`] otherwise.
     ///
     /// # Errors
-    /// If that is not known, because the log was closed or given up: the caller flushes by itself.
+    /// If the log was closed or given up, so that this is not known: the caller flushes the device itself.
     pub(crate) fn flush<'a>(
         &'a self,
         batch: Batch,
@@ -306,17 +307,17 @@ impl FsyncLog {
         done.get() >= batch.0
     }
 
-    /// Whether not all are there that may come.
+    /// Whether the batch has fewer members than are expected.
     fn is_expecting(&self, expected: u64) -> bool {
         self.members.get() < expected
     }
 
-    /// Gives the expected members a moment to come; returns whether any did. With nothing held.
+    /// Waits briefly for the expected members; returns whether any came. The caller holds no lock.
     fn wait_for_members(&self, expected: u64, patience: Duration) -> bool {
         let begin = clock::now();
         let mut gathering = self.gathering.lock();
         let there = self.members.get();
-        // A thread that misses it costs the wait's time.
+        // A member that reads the old number does not wake the leader, which then waits until its patience ends.
         self.awaited.set(expected);
         while self.is_expecting(expected) {
             let left = patience.saturating_sub(clock::now() - begin);
@@ -330,7 +331,8 @@ impl FsyncLog {
     }
 
     /// Plans a step of one flush; called by the only leader. After the first `used` blocks of the area the step writes
-    /// the batch that is ready, and the running one unless that shows data, which must be durable before it.
+    /// the batch that is ready. It also writes the running batch, unless that shows data, which must be durable before
+    /// it.
     fn plan(
         &self,
         used: u32,
@@ -338,7 +340,8 @@ impl FsyncLog {
         began: Instant,
         statistics: &LogStatistics,
     ) -> Result<LogStep, Unlogged> {
-        // What begins the area; and a leader whose batch is ready may be alone.
+        // The first batch of the area begins it. A leader that has a batch ready may be the running batch's only
+        // waiter.
         let (ended, joined) = self.end_batch(used == 0 && ready.is_none(), ready.is_some())?;
         let blocks_of = |encoded: &Encoded| encoded.bytes.len() / self.block_bytes;
         let needed: usize = ready.iter().chain(&ended).map(blocks_of).sum();
@@ -360,7 +363,7 @@ impl FsyncLog {
             statistics.log_commits.add(u64::from(blocks > 0));
             statistics.log_blocks.add(blocks);
             statistics.one_block.add(u64::from(blocks == 1));
-            // It was found to fit above.
+            // The blocks were found to fit above.
             counted += blocks as u32;
             closures += encoded.closures;
             if bytes.is_empty() {
@@ -388,13 +391,13 @@ impl FsyncLog {
         })
     }
 
-    /// Records that what a step asked was done; returns how many members the running batch will have when all threads
-    /// that the step served are back.
+    /// Records that what a step asked for was done. Returns how many members the running batch will have when all
+    /// threads that the step served have fsynced again.
     fn set_done(&self, step: &LogStep) -> u64 {
         let expected = match step.synced {
-            // No thread that this flush releases is among the members yet.
+            // The threads that this flush releases are not among the members yet.
             Some(_) => step.served + self.members.get(),
-            // Others wait for what is ready.
+            // Other threads wait for the batch that is ready.
             None => 0,
         };
         for (done, batch) in [(&self.synced, step.synced), (&self.flushed, step.flushed)] {
@@ -405,8 +408,8 @@ impl FsyncLog {
         expected
     }
 
-    /// Ends the running batch and encodes it; with `may_be_none` not if nobody takes part in it. And how many joined it
-    /// without a closure.
+    /// Ends the running batch and encodes it; with `may_be_none`, does nothing if the batch has no members. Also
+    /// returns how many threads joined without a closure.
     fn end_batch(
         &self,
         is_first: bool,
@@ -451,8 +454,8 @@ impl FsyncLog {
         Ok((Some(encoded), joined))
     }
 
-    /// Nothing is logged any more; waits for the log commit under way. Before the transaction's commit record is
-    /// written.
+    /// Closes the log: nothing is logged any more. Waits for the log commit under way. Called before the transaction's
+    /// commit record is written.
     pub(crate) fn close(&self) -> Ended {
         let mut leader = self.leader.lock();
         leader.is_closed = true;

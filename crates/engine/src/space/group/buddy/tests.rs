@@ -1,10 +1,10 @@
-//! The buddy against a plain list of blocks, whose runs and chunks are counted anew after each change.
+//! The buddy compared with a plain list of blocks, whose runs and chunks are counted from the start after each change.
 
 use model::Random;
 
 use super::*;
 
-/// A free block is `true`.
+/// One flag for each block: whether it is free.
 struct Naive(Vec<bool>);
 
 impl Naive {
@@ -25,7 +25,7 @@ impl Naive {
         end <= self.0.len() && self.0[start as usize..end].iter().all(|free| *free)
     }
 
-    /// Chunks of each order: free ones that lie in no free one of the next order.
+    /// How many chunks of each order are counted: free ones that are not part of a free chunk of the next order.
     fn counts(&self) -> [u32; ORDERS] {
         let mut counts = [0; ORDERS];
         for (order, count) in (0..).zip(&mut counts) {
@@ -138,7 +138,7 @@ fn the_largest_groups_are_chunks_of_the_largest_order() {
     assert_eq!(buddy.find_chunk(1 << 18), Some(1 << 18..len));
     buddy.put(5..6);
     assert_eq!(buddy.counts[19], 1);
-    // Three bits a block.
+    // The two bitmaps take three bits for each block.
     let bytes = buddy.used.len() + buddy.chunks.len();
     assert!(bytes < len as usize / 8 * 3 + ORDERS);
 }
