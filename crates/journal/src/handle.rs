@@ -5,16 +5,17 @@
 //! lease.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::panic::Location;
 
 use ondisk::FsBlock;
+use sync::Arc;
 use sync::clock::Duration;
-use sync::{Lanes, Mutex, Rank};
 
 use crate::canary::{self, Canary};
-use crate::commit::Journal;
 use crate::epoch::{Epoch, Presence};
+use crate::journal::Journal;
+use crate::lists::EpochLists;
+use crate::object::{Object, Stageable};
 
 /// An open handle. It stays on its thread and does not nest.
 pub struct Handle<'a> {
@@ -35,47 +36,6 @@ pub struct Handle<'a> {
 
 /// A handle that a sealer has waited for longer than this is counted when it ends.
 const LONG: Duration = Duration::from_millis(1);
-
-/// A file, a line, and how often.
-type Places = BTreeMap<(&'static str, u32), u64>;
-
-/// Which places in the code had handles open for long, and how often: a step that does too much, or a thread that lost
-/// its core. A table a thread, touched by its long handles only. [leaf]
-pub(crate) struct LongHandles(Lanes<Table>);
-
-impl Default for LongHandles {
-    fn default() -> LongHandles {
-        let tables: Lanes<Table> = Lanes::new();
-        // Makes the first threads' tables at once, not while handles are long.
-        tables.mine();
-        LongHandles(tables)
-    }
-}
-
-struct Table(Mutex<Places>);
-
-impl Default for Table {
-    fn default() -> Table {
-        Table(Mutex::new(Rank::Leaf, Places::new()))
-    }
-}
-
-impl Journal {
-    /// The places in the code (file, line) that began handles which a seal waited for more than a millisecond for, and
-    /// how often each did.
-    pub fn long_handles(&self) -> Vec<(String, u64)> {
-        let mut all = Places::new();
-        for table in self.long_handles.0.iter() {
-            for (place, count) in table.0.lock().iter() {
-                *all.entry(*place).or_insert(0) += count;
-            }
-        }
-        let places = all.into_iter();
-        places
-            .map(|((file, line), count)| (format!("{file}:{line}"), count))
-            .collect()
-    }
-}
 
 impl<'a> Handle<'a> {
     #[track_caller]
@@ -152,6 +112,40 @@ impl<'a> Handle<'a> {
     }
 }
 
+impl Handle<'_> {
+    /// Changes an object's value in this handle's epoch, and puts the object on the epoch's list the first time,
+    /// which uses one of the handle's blocks. The caller holds the lock that protects the object.
+    ///
+    /// # Panics
+    /// When more objects become dirty than the handle has blocks.
+    pub fn change<O, T, R>(
+        &self,
+        object: &Arc<O>,
+        value: impl FnOnce(&O) -> &Object<T>,
+        change: impl FnOnce(&mut T) -> R,
+    ) -> R
+    where
+        O: Stageable + 'static,
+        T: Clone,
+    {
+        let (result, is_first) = value(object).change_in(self.epoch(), change);
+        if is_first {
+            self.use_block();
+            self.journal
+                .dirty
+                .push(self, Arc::clone(object) as Arc<dyn Stageable>);
+        }
+        result
+    }
+}
+
+impl<T> EpochLists<T> {
+    /// Appends to the calling thread's list of the handle's epoch.
+    pub fn push(&self, handle: &Handle<'_>, item: T) {
+        self.append(handle.epoch(), item);
+    }
+}
+
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
         if sync::thread::panicking() {
@@ -166,9 +160,7 @@ impl Drop for Handle<'_> {
             self.journal.attendant.rouse(&self.journal.leaders);
         }
         if self.journal.epochs.waited_for() > LONG {
-            let place = (self.site.file(), self.site.line());
-            let table = &self.journal.long_handles.0.mine().0;
-            *table.lock().entry(place).or_insert(0) += 1;
+            self.journal.long_handles.count(self.site);
         }
     }
 }

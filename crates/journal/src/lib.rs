@@ -18,18 +18,12 @@
 //! `commit` returned for.
 
 mod abort;
-mod attend;
-mod checkpoint;
 mod client;
-mod commit;
-mod delay;
 mod epoch;
-mod fast;
-mod flush;
-mod gather;
 mod handle;
-mod hold;
+mod journal;
 mod lists;
+mod long_handles;
 mod object;
 mod options;
 mod room;
@@ -38,11 +32,10 @@ mod table;
 
 pub use abort::{Aborted, JournalError};
 pub use client::{Client, Folded};
-pub use commit::Journal;
-pub use delay::CommitDelay;
 pub use epoch::Epoch;
 pub use handle::Handle;
 pub use jbd2::{LogMap, canary, commit_in_place_of_fast_commits, has_fast_area, set_fast_area};
+pub use journal::{CommitDelay, Journal};
 pub use lists::EpochLists;
 pub use object::{Object, Stageable};
 pub use options::{CommitCause, JournalStatistics, Options};

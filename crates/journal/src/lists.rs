@@ -7,7 +7,7 @@
 
 use sync::{Lanes, Mutex, Rank};
 
-use crate::{Epoch, Handle};
+use crate::epoch::Epoch;
 
 /// A list for each thread and each of the two epochs that may be in memory at once.
 pub struct EpochLists<T> {
@@ -42,11 +42,9 @@ impl<T> EpochLists<T> {
         EpochLists::default()
     }
 
-    /// Appends to the calling thread's list of the handle's epoch.
-    pub fn push(&self, handle: &Handle<'_>, item: T) {
-        self.lanes.mine().0[parity(handle.epoch())]
-            .lock()
-            .push(item);
+    /// Appends to the calling thread's list of an epoch, in which the thread has a handle.
+    pub(crate) fn append(&self, epoch: Epoch, item: T) {
+        self.lanes.mine().0[parity(epoch)].lock().push(item);
     }
 
     /// Takes what a sealed epoch appended: in each thread's own order, threads after one another. For the committer,

@@ -8,11 +8,10 @@
 //! for a commit.
 
 use ondisk::FsBlock;
-use sync::{Arc, Mutex, Rank, Stamp};
+use sync::{Mutex, Rank, Stamp};
 
 use crate::canary::{self, Canary};
 use crate::epoch::Epoch;
-use crate::handle::Handle;
 
 /// What the committer needs of an object.
 pub trait Stageable: Send + Sync {
@@ -71,7 +70,7 @@ impl<T: Clone> Object<T> {
     }
 
     /// Changes the live value in an epoch, and returns whether it is the first change in that epoch.
-    fn change_in<R>(&self, epoch: Epoch, change: impl FnOnce(&mut T) -> R) -> (R, bool) {
+    pub(crate) fn change_in<R>(&self, epoch: Epoch, change: impl FnOnce(&mut T) -> R) -> (R, bool) {
         let mut versions = self.versions.lock();
         let is_first = versions.stamp < epoch;
         if is_first {
@@ -100,33 +99,6 @@ impl<T: Clone> Object<T> {
             // under this latch.
             _ => versions.live.clone(),
         }
-    }
-}
-
-impl Handle<'_> {
-    /// Changes an object's value in this handle's epoch, and puts the object on the epoch's list the first time,
-    /// which uses one of the handle's blocks. The caller holds the lock that protects the object.
-    ///
-    /// # Panics
-    /// When more objects become dirty than the handle has blocks.
-    pub fn change<O, T, R>(
-        &self,
-        object: &Arc<O>,
-        value: impl FnOnce(&O) -> &Object<T>,
-        change: impl FnOnce(&mut T) -> R,
-    ) -> R
-    where
-        O: Stageable + 'static,
-        T: Clone,
-    {
-        let (result, is_first) = value(object).change_in(self.epoch(), change);
-        if is_first {
-            self.use_block();
-            self.journal
-                .dirty
-                .push(self, Arc::clone(object) as Arc<dyn Stageable>);
-        }
-        result
     }
 }
 

@@ -13,12 +13,10 @@ use sync::clock::Duration;
 
 use crate::abort::JournalError;
 use crate::client::Client;
-use crate::commit::{Journal, Lead, LedJob};
 use crate::handle::Handle;
+use crate::journal::{Journal, Lead, LedJob};
 use crate::options::CommitCause;
 
-/// Blocks of the log for a step of 128 blocks and 256 revokes, with what they need around them.
-pub(crate) const LARGEST_STEP: u32 = 160;
 /// How long who makes room waits for open handles before it looks again.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 

@@ -23,6 +23,8 @@ use sync::{Balance, CachePadded, Guarded, Hint, Lanes, OwnThread, Statistic};
 use crate::epoch::Epoch;
 use crate::options::JournalStatistics;
 
+/// Blocks of the log for a step of 128 blocks and 256 revokes, with what they need around them.
+pub(crate) const LARGEST_STEP: u32 = 160;
 /// What a thread remembers to have counted blocks for.
 const CHARGED: usize = 8;
 /// A thread's lease, where the journal is large enough: hundreds of small operations.

@@ -17,8 +17,8 @@
 use sync::clock::{Duration, now};
 use sync::{CachePadded, Condvar, Guarded, Hint, Mutex};
 
+use super::{Journal, Leaders};
 use crate::client::Client;
-use crate::commit::{Journal, Leaders};
 use crate::options::CommitCause;
 
 /// The longest interval; a time further off may be none that the clock can tell.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use sync::clock::{Duration, Instant, now};
 
-use crate::commit::Journal;
+use super::Journal;
 
 /// A delay that has begun: its number.
 #[derive(PartialEq, Eq, Debug)]

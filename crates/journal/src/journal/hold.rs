@@ -6,9 +6,9 @@
 //! What a crash leaves: the state at the hold, or all that happened until the commit. A caller that gives up just
 //! drops the journal: nothing of the epoch is in the log.
 
+use super::Journal;
 use crate::abort::JournalError;
 use crate::client::Client;
-use crate::commit::Journal;
 use crate::options::CommitCause;
 
 /// How many times the log's room is lent to the steps of one transaction.

@@ -11,9 +11,9 @@
 use ondisk::FsBlock;
 use sync::Arc;
 
+use super::{BlockImages, Journal, Lead, LedJob};
 use crate::abort::JournalError;
 use crate::canary::{self, Canary};
-use crate::commit::{BlockImages, Journal, Lead, LedJob};
 
 /// Blocks that a checkpoint writes between two flushes.
 const BATCH: usize = 1024;

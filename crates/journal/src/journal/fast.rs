@@ -10,8 +10,8 @@
 use ondisk::Tid;
 use sync::{Arc, Stamp};
 
+use super::Journal;
 use crate::abort::JournalError;
-use crate::commit::Journal;
 use crate::epoch::Epoch;
 use jbd2::{Log, LogMap};
 

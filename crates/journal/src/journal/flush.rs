@@ -1,17 +1,17 @@
 //! Flushes of data that need no commit, shared by all threads that ask for one at the same time.
 //!
 //! One thread leads a flush, the others wait for one that began after they asked; a leader gives the threads that
-//! shared the last one a moment to come ([`crate::gather`]).
+//! shared the last one a moment to come ([`super::gather`]).
 //!
 //! Locks: [`Rank::JournalLeader`] for looks, never across a flush. A crash leaves of the data what the device had made
 //! durable; nothing here is on disk.
 //!
 //! [`Rank::JournalLeader`]: sync::Rank::JournalLeader
 
+use super::gather::{Company, Served};
+use super::{Journal, Lead, LedJob};
 use crate::abort::JournalError;
-use crate::commit::{Journal, Lead, LedJob};
 use crate::epoch::Epoch;
-use crate::gather::{Company, Served};
 
 /// Flushes of data: what the threads that ask for one share. Changed under the leaders' lock.
 #[derive(Default)]

@@ -1,10 +1,12 @@
 //! Closing and freezing the journal: commits after which no handle runs, and which wait for no delay. [`super`]
 //! describes the locks, and what a crash leaves.
 
-use super::{CommitCause, Journal, JournalError};
+use crate::abort::JournalError;
 use crate::client::Client;
 use crate::epoch::Epoch;
-use crate::fast::FastArea;
+use crate::journal::Journal;
+use crate::journal::fast::FastArea;
+use crate::options::CommitCause;
 
 impl Journal {
     /// Commits, checkpoints and leaves an empty log, for a clean unmount. No handle begins meanwhile.

@@ -12,7 +12,7 @@ use sync::clock::{self, Duration, Instant};
 use sync::company::{self, Doubt};
 use sync::{Condvar, MutexGuard};
 
-use crate::commit::{Journal, Leaders};
+use super::{Journal, Leaders};
 
 /// Those who ask for one kind of job. Changed under the leaders' lock.
 #[derive(Default)]

@@ -5,9 +5,10 @@ use jbd2::{Log, cost};
 use ondisk::FsBlock;
 use sync::Mutex;
 
-use super::{BlockImages, Journal, JournalError};
+use crate::abort::JournalError;
 use crate::client::{Client, Folded};
 use crate::epoch::Epoch;
+use crate::journal::{BlockImages, Journal};
 
 impl Journal {
     /// Makes room in the log for a transaction of this number of blocks and of revokes.
