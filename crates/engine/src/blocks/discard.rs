@@ -6,9 +6,9 @@
 
 use std::ops::Range;
 
+use device::BlockDevice;
+use ondisk::BlockSize;
 use sync::Hint;
-
-use super::OpenVolume;
 
 /// Whether free blocks are discarded.
 pub(crate) struct Discard {
@@ -28,8 +28,13 @@ impl Discard {
         self.is_on.get()
     }
 
-    /// Tells the device of runs of blocks that are free, those beside each other at once.
-    pub(crate) fn tell(&self, volume: &OpenVolume, runs: impl Iterator<Item = Range<u64>>) {
+    /// Tells the device of runs of free blocks of this size, with one request for adjacent runs.
+    pub(crate) fn tell(
+        &self,
+        device: &dyn BlockDevice,
+        block_size: BlockSize,
+        runs: impl Iterator<Item = Range<u64>>,
+    ) {
         if !self.is_on() {
             return;
         }
@@ -42,10 +47,10 @@ impl Discard {
             }
             follows
         });
-        let bits = volume.geometry().block_size().bits();
+        let bits = block_size.bits();
         for run in runs {
             let bytes = run.start << bits..run.end << bits;
-            if volume.cache().device().discard(bytes).is_err() {
+            if device.discard(bytes).is_err() {
                 self.is_on.set(false);
                 return;
             }

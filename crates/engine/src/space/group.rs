@@ -307,7 +307,8 @@ impl Groups {
                 .groups
                 .iter()
                 .flat_map(|ended| ended.freed_blocks(geometry));
-            writing.discard.tell(volume, blocks);
+            let (device, size) = (volume.cache().device(), geometry.block_size());
+            writing.discard.tell(&**device, size, blocks);
         }
         let mut freed = 0;
         for ended in done.groups {
