@@ -5,6 +5,7 @@
 
 use buffer::{Block, Tag};
 use journal::{Folded, Handle, JournalError};
+use ondisk::fast_commit;
 use ondisk::inode::{self, Inode};
 use ondisk::{Corrupt, Feature, FsBlock, Generation, Ino, Site};
 use sync::clock::Duration;
@@ -437,7 +438,7 @@ impl MountedFs {
         let (block, at) = inode.table_place();
         let bytes = (self.volume).read_block(block, Kind::InodeTable, Ino(0), |_| Ok(()))?;
         let slot = bytes.get(at..at + self.volume.geometry().inode_size());
-        Ok(slot.is_some_and(|slot| inode::is_replaced_by_record(slot, extra_size.into())))
+        Ok(slot.is_some_and(|slot| fast_commit::is_replaced_by_record(slot, extra_size.into())))
     }
 
     fn load_from_table(&self, ino: Ino) -> Result<LoadedInode, Error> {

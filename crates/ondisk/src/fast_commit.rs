@@ -14,8 +14,11 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::csum;
+use crate::extent;
+use crate::inode;
 use crate::numbers::{Ino, LBlock, Tid};
 use crate::site::{Corrupt, Site};
+use crate::xattr;
 
 const ADD_RANGE: u16 = 1;
 const DEL_RANGE: u16 = 2;
@@ -299,6 +302,18 @@ impl<'a> FcRecord<'a> {
             FcRecord::Pad(_) | FcRecord::Tail { .. } | FcRecord::Head { .. }
         )
     }
+}
+
+/// Whether an INODE record with `extra_size` bytes of extra fields, for a file with extents, replaces all
+/// of a slot's contents. Linux and e2fsck do not overwrite a block area that begins like a map, nor anything after the
+/// extra fields.
+#[must_use]
+pub fn is_replaced_by_record(slot: &[u8], extra_size: usize) -> bool {
+    let attributes = slot
+        .get(inode::BASE_SIZE + extra_size..)
+        .unwrap_or_default();
+    inode::Inode::parse(slot).is_ok_and(|inode| extent::is_blank(inode.block_area()))
+        && !xattr::is_area(attributes)
 }
 
 /// The records of one block, in order; ends after the first that can't be read.

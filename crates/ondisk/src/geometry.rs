@@ -10,7 +10,6 @@ use core::fmt;
 use core::ops::Range;
 
 use crate::features::{Feature, Features};
-use crate::group_desc::GroupDesc;
 use crate::numbers::{BlockSize, FsBlock, Group, Ino};
 use crate::site::{Corrupt, Site};
 use crate::superblock::Superblock;
@@ -483,9 +482,12 @@ fn blocks_count(
     Ok(blocks)
 }
 
+/// Bytes of a group descriptor without the feature `64bit`.
+const SHORT_DESC_SIZE: u16 = 32;
+
 fn desc_size(sb: &Superblock, features: Features) -> Result<u16, GeometryError> {
     if !features.has(Feature::BIT64) {
-        return Ok(GroupDesc::SHORT as u16);
+        return Ok(SHORT_DESC_SIZE);
     }
     match sb.desc_size() {
         size @ 64..=1024 if size.is_power_of_two() => Ok(size),

@@ -58,8 +58,6 @@ pub mod flags {
 const CHECKSUM: core::ops::Range<usize> = 0x1E..0x20;
 
 impl GroupDesc {
-    /// Bytes of the short form.
-    pub const SHORT: usize = 32;
     /// Bytes of the long form.
     pub const LONG: usize = 64;
 

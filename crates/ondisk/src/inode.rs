@@ -16,11 +16,9 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::csum::crc32c;
-use crate::extent;
 use crate::inode_words::{FileType, Flags, Timestamp};
 use crate::numbers::{BlockSize, FsBlock, Generation, Ino};
 use crate::site::{Corrupt, Site};
-use crate::xattr;
 
 /// Bytes of an inode that every revision has.
 pub const BASE_SIZE: usize = 128;
@@ -473,16 +471,6 @@ pub fn attribute_area(slot: &[u8]) -> Option<&[u8]> {
 pub fn attribute_area_mut(slot: &mut [u8]) -> Option<&mut [u8]> {
     let extra = extra_size_of(slot).filter(|extra| *extra != 0)?;
     slot.get_mut(BASE_SIZE + extra..)
-}
-
-/// Whether a fast commit's INODE record with `extra_size` bytes of extra fields, for a file with extents, replaces all
-/// of a slot's contents. Linux and e2fsck do not overwrite a block area that begins like a map, nor anything after the
-/// extra fields.
-#[must_use]
-pub fn is_replaced_by_record(slot: &[u8], extra_size: usize) -> bool {
-    let attributes = slot.get(BASE_SIZE + extra_size..).unwrap_or_default();
-    Inode::parse(slot).is_ok_and(|inode| extent::is_blank(inode.block_area()))
-        && !xattr::is_area(attributes)
 }
 
 /// The checksum seed of everything that belongs to one inode: its slot, its extent blocks and its directory blocks.

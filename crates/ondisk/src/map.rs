@@ -40,7 +40,7 @@ mod reader;
 mod tree;
 
 pub use build::{build_map, map_blocks};
-pub use reader::{MapNode, MapReader, MapStep, first_in_root};
+pub use reader::{MapReader, first_in_root};
 
 /// Which kind of map a file has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +51,30 @@ pub enum MapKind {
     Pointers,
 }
 
-/// Blocks of a file that follow one another on the device too.
+/// What a reader needs next, or has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapStep {
+    /// The reader needs this block of the map: see [`MapReader::supply`].
+    Node(MapNode),
+    /// The next run.
+    Run(Run),
+    /// No run is left.
+    End,
+}
+
+/// A block of a map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapNode {
+    /// The block's number, which is one of the blocks that may be pointed to.
+    pub block: FsBlock,
+    /// In an extent tree, the depth of the node; 0 for a node that holds extents. In a map of pointers, the number of
+    /// blocks of pointers from this one to the data: 1 to 3.
+    pub depth: u16,
+    /// The first logical block that it may map.
+    pub logical: u64,
+}
+
+/// Blocks that are adjacent in a file and on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
     /// The first block, counted from the file's start.

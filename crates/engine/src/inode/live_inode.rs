@@ -18,7 +18,8 @@ mod words;
 mod write_errors;
 
 use journal::{Epoch, Handle, Stageable};
-use ondisk::inode::{self, Inode};
+use ondisk::fast_commit;
+use ondisk::inode::Inode;
 use ondisk::{FileType, FsBlock, Generation, Ino};
 use sync::atomic::{Ordering, fence};
 use sync::{Arc, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -191,7 +192,7 @@ impl LiveInode {
             if slot.iter().all(|byte| *byte == 0) {
                 return WasInPlace::Unseen;
             }
-            if inode::is_replaced_by_record(slot, extra_size.into()) {
+            if fast_commit::is_replaced_by_record(slot, extra_size.into()) {
                 WasInPlace::Nothing
             } else {
                 WasInPlace::Lasting

@@ -5,34 +5,11 @@ use core::ops::Range;
 
 use super::pointers::PointerWalk;
 use super::tree::TreeWalk;
-use super::{MapKind, Run};
+use super::{MapKind, MapStep, Run};
 use crate::extent::{Expect, ExtentEntries, ExtentNode};
 use crate::inode::BLOCK_AREA;
-use crate::numbers::{BlockSize, FsBlock};
+use crate::numbers::BlockSize;
 use crate::site::Corrupt;
-
-/// What a reader needs next, or has found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MapStep {
-    /// The reader needs this block of the map: see [`MapReader::supply`].
-    Node(MapNode),
-    /// The next run.
-    Run(Run),
-    /// No run is left.
-    End,
-}
-
-/// A block of a map.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MapNode {
-    /// The block's number, which is one of the blocks that may be pointed to.
-    pub block: FsBlock,
-    /// In an extent tree, the depth of the node; 0 for a node that holds extents. In a map of pointers, the number of
-    /// blocks of pointers from this one to the data: 1 to 3.
-    pub depth: u16,
-    /// The first logical block that it may map.
-    pub logical: u64,
-}
 
 /// A walk through one map, from any logical block on. `B` is the type in which the caller keeps a block; the reader
 /// holds at most one block for each level.

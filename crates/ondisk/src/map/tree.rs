@@ -2,8 +2,7 @@
 
 use core::ops::Range;
 
-use super::Run;
-use super::reader::{MapNode, MapStep};
+use super::{MapNode, MapStep, Run};
 use crate::extent::{self, Expect, ExtentEntries, ExtentNode};
 use crate::inode::BLOCK_AREA;
 use crate::site::Corrupt;
