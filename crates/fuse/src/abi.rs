@@ -101,6 +101,8 @@ structures! {
     FsyncIn[16] { handle: u64, flags: u32, padding: u32 }
     /// `fuse_setxattr_in` as far as it is used without `FUSE_SETXATTR_EXT`.
     SetXattrIn[8] { size: u32, flags: u32 }
+    /// What follows it with `FUSE_SETXATTR_EXT`.
+    SetXattrMore[8] { more_flags: u32, padding: u32 }
     /// `fuse_getxattr_in`, also for lists.
     GetXattrIn[8] { size: u32, padding: u32 }
     /// `fuse_getxattr_out`.
@@ -276,9 +278,11 @@ pub(crate) mod init {
     pub(crate) const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
     pub(crate) const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     pub(crate) const EXTENDED: u64 = 1 << 30;
     pub(crate) const SECURITY_CTX: u64 = 1 << 32;
     pub(crate) const CREATE_SUPP_GROUP: u64 = 1 << 34;
+    pub(crate) const ALLOW_IDMAP: u64 = 1 << 40;
     pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }
 
@@ -313,6 +317,10 @@ pub(crate) const KEEP_CACHE: u32 = 1 << 1;
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// The bit of [`WriteIn::write_flags`] of a caller that may not keep set-user-ID and set-group-ID.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// The bit of [`SetXattrMore::more_flags`] of an ACL that takes set-group-ID off.
+pub(crate) const ACL_KILL_SGID: u32 = 1 << 0;
+/// The user and group in a request's header that does not have those of the caller.
+pub(crate) const NO_ID: u32 = u32::MAX;
 /// The bit of [`FsyncIn::flags`] that asks for data only.
 pub(crate) const DATA_ONLY: u32 = 1 << 0;
 /// The types of an extension's records: up to this, a number of labels; and groups.

@@ -1,15 +1,16 @@
 //! What the host knows of a caller beyond what is in the request: its supplementary groups and capabilities.
 //!
 //! A request has a user, one group, and the process that waits for the answer; the host says what groups and
-//! capabilities that has. A process of which it says nothing (of another namespace, say) has no more than the one
-//! group, and no capabilities. No locks.
+//! capabilities that has, and its user where the request does not. A process of which it says nothing (of another
+//! namespace, say) has no more than the one group, and no capabilities. No locks.
 
 use rustix::io::Errno;
 
+use crate::abi;
 use crate::operations::{Answer, Caller};
 
 /// Set-user-ID.
-const SET_UID: u16 = 0o4000;
+pub(crate) const SET_UID: u16 = 0o4000;
 /// Set-group-ID.
 pub(crate) const SET_GID: u16 = 0o2000;
 /// With it, set-group-ID makes a program run as its group.
@@ -59,6 +60,25 @@ fn is_admin(status: &str) -> bool {
     user == Some("0") && capabilities.is_ok_and(|set| set & SYS_ADMIN != 0)
 }
 
+/// A caller with the user and the group of its process, for a request that does not have them; those of nobody if the
+/// host does not know the process.
+pub(crate) fn identified(caller: Caller) -> Caller {
+    identified_by(caller, &status_of(caller.pid))
+}
+
+fn identified_by(caller: Caller, status: &str) -> Caller {
+    // Real, effective, saved, and that of files.
+    let of_files = |name| {
+        let number = value_in(status, name).split_whitespace().nth(3);
+        number.and_then(|number| number.parse().ok())
+    };
+    Caller {
+        uid: of_files("Uid:").unwrap_or(abi::NO_ID),
+        gid: of_files("Gid:").unwrap_or(abi::NO_ID),
+        ..caller
+    }
+}
+
 /// Whether the caller is root or in a group.
 pub(crate) fn is_privileged_or_in(caller: Caller, gid: u32) -> bool {
     caller.uid == 0 || caller.gid == gid || groups_of(caller.pid).contains(&gid)
@@ -95,6 +115,19 @@ mod tests {
         assert_eq!(groups_in(status), [4, 24, 1000]);
         assert!(groups_in("Name:\tx\n").is_empty());
         assert!(groups_in("Groups:\t \n").is_empty());
+    }
+
+    #[test]
+    fn a_process_acts_as_the_user_and_group_that_it_has_for_files() {
+        let caller = Caller {
+            uid: abi::NO_ID,
+            gid: abi::NO_ID,
+            pid: 7,
+        };
+        let found = identified_by(caller, "Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n");
+        assert_eq!((found.uid, found.gid, found.pid), (4, 8, 7));
+        let unknown = identified_by(Caller { uid: 0, ..caller }, "");
+        assert_eq!((unknown.uid, unknown.gid), (abi::NO_ID, abi::NO_ID));
     }
 
     #[test]

@@ -259,8 +259,9 @@ impl Linked {
         } = connection;
         let device = Arc::new(FuseDevice::new(device));
         let wanted = Wanted {
-            // With `default_permissions` the kernel checks ACLs, and leaves the umask to them.
-            acls: options.access.default_permissions,
+            // With `default_permissions` the kernel checks ACLs, and leaves the umask to them. Without it the kernel
+            // ends a connection that allows users to be mapped.
+            checks: options.access.default_permissions,
             writeback: options.keeps_writes(),
             // At most 256 KiB.
             ring_io: sizes.as_ref().ok().map(|sizes| sizes.payload as u32),
@@ -307,6 +308,10 @@ impl Linked {
                 && !options.keeps_writes()
                 && is_offered(init::NO_OPEN_SUPPORT),
             no_open_dir: is_offered(init::NO_OPENDIR_SUPPORT),
+            maps_ids: options.access.default_permissions && is_offered(init::ALLOW_IDMAP),
+            checks_acls: options.access.default_permissions
+                && is_offered(init::POSIX_ACL)
+                && is_offered(init::SETXATTR_EXT),
             writeback: options.keeps_writes() && is_offered(init::WRITEBACK_CACHE),
         }
     }

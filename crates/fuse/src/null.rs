@@ -328,6 +328,10 @@ impl Operations for Null {
         None
     }
 
+    fn act_for_process(&self, _caller: Caller) -> Option<Acting<'_>> {
+        None
+    }
+
     fn lookup(&self, at: Named<'_>) -> Answer<Metadata> {
         self.enter(self.found(at)?)
     }
@@ -562,7 +566,7 @@ impl Operations for Null {
         }
     }
 
-    fn xattr_names(&self, _ino: Ino, _for_root: bool) -> Answer<Vec<u8>> {
+    fn xattr_names(&self, _ino: Ino, _caller: Caller) -> Answer<Vec<u8>> {
         Ok(Vec::new())
     }
 

@@ -11,6 +11,8 @@ use lanefs::{Acting, FileType, Ino, Metadata, RenameFlag, SetAttributes, StatFs,
 use rustix::io::Errno;
 use sync::Arc;
 
+#[cfg(doc)]
+use crate::abi;
 use crate::extension::Extension;
 use crate::messages::Messages;
 use crate::stale::LateReply;
@@ -50,7 +52,8 @@ pub(crate) struct Opening {
     pub(crate) synchronous: bool,
 }
 
-/// The process that sent a request.
+/// The process that sent a request. If mounts may map users ([`crate::volume::Agreed::maps_ids`]), user and group are
+/// those of the inode that a request makes, and [`abi::NO_ID`] in other requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub(crate) uid: u32,
@@ -70,11 +73,13 @@ pub(crate) struct WriteOrigin {
 }
 
 /// An extended attribute to be set; `flags` as setxattr(2) has them.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) value: &'a [u8],
     pub(crate) flags: u32,
+    /// It is an ACL that takes set-group-ID off, if the kernel reports that.
+    pub(crate) takes_set_gid: bool,
 }
 
 /// A directory and a name in it.
@@ -125,6 +130,9 @@ pub(crate) trait Operations: Send + Sync + 'static {
     /// Until this is dropped, what the thread does is done for the caller, who may not have what is reserved for
     /// others.
     fn act_for(&self, caller: Caller) -> Option<Acting<'_>>;
+    /// The same for the user and the groups that the caller's process has, if they are not in the request; `None` if
+    /// they are.
+    fn act_for_process(&self, caller: Caller) -> Option<Acting<'_>>;
     fn lookup(&self, at: Named<'_>) -> Answer<Metadata>;
     fn forget(&self, ino: Ino, times: u64);
     fn attributes(&self, ino: Ino) -> Answer<Metadata>;
@@ -186,7 +194,7 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn statfs(&self) -> Answer<StatFs>;
     fn xattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>>;
     /// All names, each with a NUL behind it; those of `trusted.` only for root.
-    fn xattr_names(&self, ino: Ino, for_root: bool) -> Answer<Vec<u8>>;
+    fn xattr_names(&self, ino: Ino, caller: Caller) -> Answer<Vec<u8>>;
     fn set_xattr(&self, ino: Ino, what: Setting<'_>, caller: Caller) -> Answer<()>;
     fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Answer<()>;
     /// Durable when it returns, if the handle is synchronous: the kernel asks for that behind a write only. So `copy`.

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::abi::{self, opcode};
 use crate::extension::Extension;
-use crate::operations::Caller;
+use crate::operations::{Caller, Setting};
 
 /// One request.
 #[derive(Debug)]
@@ -79,11 +79,7 @@ pub(crate) enum FuseOperation<'a> {
     SyncFs,
     ReadDir(abi::ReadIn),
     ReadDirPlus(abi::ReadIn),
-    SetXattr {
-        name: &'a [u8],
-        value: &'a [u8],
-        flags: u32,
-    },
+    SetXattr(Setting<'a>),
     GetXattr(abi::GetXattrIn, &'a [u8]),
     ListXattr(abi::GetXattrIn),
     RemoveXattr(&'a [u8]),
@@ -124,7 +120,7 @@ impl FuseOperation<'_> {
                 | Op::Create(..)
                 | Op::TmpFile(_)
                 | Op::Write(..)
-                | Op::SetXattr { .. }
+                | Op::SetXattr(_)
                 | Op::RemoveXattr(_)
                 | Op::Ioctl(..)
         )
@@ -145,6 +141,7 @@ impl Forgotten<'_> {
 
 /// The bytes of a request behind its header, read from the front. Over `/dev/fuse` they are in one piece (`first`);
 /// over io_uring the operation's structure is in `first` and everything else in `rest`. No value crosses the two.
+#[derive(Clone, Copy)]
 struct Arguments<'a> {
     first: &'a [u8],
     rest: &'a [u8],
@@ -160,6 +157,10 @@ impl<'a> Arguments<'a> {
         let (before, end) = piece.split_at(piece.len().checked_sub(len)?);
         *piece = before;
         Some((self, end))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.rest.is_empty()
     }
 
     /// The piece from which the next value is read.
@@ -327,11 +328,25 @@ fn rename<'a>(opcode: u32, rest: &mut Arguments<'a>) -> Option<FuseOperation<'a>
 
 fn set_xattr<'a>(rest: &mut Arguments<'a>) -> Option<FuseOperation<'a>> {
     let set: abi::SetXattrIn = rest.take()?;
-    Some(FuseOperation::SetXattr {
-        name: rest.name()?,
-        value: rest.bytes(set.size)?,
+    let attribute = |mut rest: Arguments<'a>| {
+        let (name, value) = (rest.name()?, rest.bytes(set.size)?);
+        rest.is_empty().then_some((name, value))
+    };
+    // Whether more flags follow depends on what was agreed on. What follows, a name, a zero and the value, then has 8
+    // bytes less, so the lengths never fit both.
+    let (more_flags, (name, value)) = match attribute(*rest) {
+        Some(attribute) => (0, attribute),
+        None => {
+            let more: abi::SetXattrMore = rest.take()?;
+            (more.more_flags, attribute(*rest)?)
+        }
+    };
+    Some(FuseOperation::SetXattr(Setting {
+        name,
+        value,
         flags: set.flags,
-    })
+        takes_set_gid: more_flags & abi::ACL_KILL_SGID != 0,
+    }))
 }
 
 fn init<'a>(rest: &mut Arguments<'a>) -> Option<FuseOperation<'a>> {
@@ -443,6 +458,37 @@ mod tests {
             assert!(parse_parts(&whole[..40], own, b"more").is_err());
             assert!(parse_parts(&whole[..39], own, rest).is_err());
         }
+    }
+
+    #[test]
+    fn a_setxattr_has_its_further_flags_where_they_were_agreed_on() {
+        let setting = abi::SetXattrIn { size: 2, flags: 1 };
+        let more = abi::SetXattrMore {
+            more_flags: abi::ACL_KILL_SGID,
+            padding: 0,
+        };
+        let none = abi::SetXattrMore::default();
+        let attribute = &b"a\0vv"[..];
+        for (parts, takes) in [
+            (vec![setting.as_bytes(), attribute], false),
+            (vec![setting.as_bytes(), none.as_bytes(), attribute], false),
+            (vec![setting.as_bytes(), more.as_bytes(), attribute], true),
+        ] {
+            let whole = request(opcode::SETXATTR, &parts.concat());
+            let own = parts[..parts.len() - 1].concat();
+            let whole = parse(&whole).map(|request| request.operation);
+            let header = request(opcode::SETXATTR, &parts.concat());
+            let split = parse_parts(&header[..40], &own, attribute);
+            for parsed in [whole, split.map(|request| request.operation)] {
+                let FuseOperation::SetXattr(found) = parsed.unwrap() else {
+                    panic!("another operation");
+                };
+                assert_eq!((found.takes_set_gid, found.flags), (takes, 1));
+                assert_eq!((found.name, found.value), (&b"a"[..], &b"vv"[..]));
+            }
+        }
+        let cut = [setting.as_bytes(), more.as_bytes(), b"a\0v"].concat();
+        assert!(parse(&request(opcode::SETXATTR, &cut)).is_err());
     }
 
     #[test]

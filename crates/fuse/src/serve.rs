@@ -60,6 +60,8 @@ const WISHES: u64 = abi::init::ASYNC_READ
     | abi::init::EXPLICIT_INVAL_DATA
     // The kernel then asks once for a file's capabilities, not at each write.
     | abi::init::HANDLE_KILLPRIV_V2
+    // It says whether an ACL takes set-group-ID off.
+    | abi::init::SETXATTR_EXT
     // Handles mean what they meant also when the inode left the kernel's memory, or on a later mount.
     | abi::init::EXPORT_SUPPORT
     // A default ACL takes the umask's place, and the engine knows whether a directory has one.
@@ -81,8 +83,8 @@ pub(crate) enum ServeOutcome {
 /// What a mount asks the kernel for in addition.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Wanted {
-    /// That it checks ACLs.
-    pub(crate) acls: bool,
+    /// That it checks permissions and ACLs, and lets users be mapped.
+    pub(crate) checks: bool,
     /// That it keeps what programs write, and writes it later.
     pub(crate) writeback: bool,
     /// FUSE over io_uring, and the number of bytes that one read or write may have there.
@@ -102,8 +104,8 @@ pub(crate) fn init(
         return Err(Errno::PROTO);
     }
     let mut wishes = WISHES;
-    if wanted.acls {
-        wishes |= abi::init::POSIX_ACL;
+    if wanted.checks {
+        wishes |= abi::init::POSIX_ACL | abi::init::ALLOW_IDMAP;
     }
     if wanted.writeback {
         wishes |= abi::init::WRITEBACK_CACHE;
@@ -175,6 +177,22 @@ fn reply_written(answer: Answer<u64>, reply: Reply) {
             padding: 0,
         }),
         Err(error) => reply.error(error),
+    }
+}
+
+/// Does work for a caller, who may not have the blocks that are reserved for others. If only these are left, and the
+/// request did not say who the caller is, does it once more for the user of the caller's process.
+fn for_caller<T>(operations: &BoxedFs, caller: Caller, work: impl Fn() -> Answer<T>) -> Answer<T> {
+    let done = {
+        let _acting = operations.act_for(caller);
+        work()
+    };
+    if !matches!(done, Err(Errno::NOSPC)) {
+        return done;
+    }
+    match operations.act_for_process(caller) {
+        Some(_acting) => work(),
+        None => done,
     }
 }
 
@@ -270,7 +288,7 @@ impl Server {
             Op::StatFs => asked.statfs(),
             Op::ReadDir(read) => asked.list(&read, false, buf),
             Op::ReadDirPlus(read) => asked.list(&read, true, buf),
-            Op::SetXattr { name, value, flags } => asked.set_xattr(Setting { name, value, flags }),
+            Op::SetXattr(setting) => asked.set_xattr(setting),
             Op::GetXattr(get, name) => asked.get_xattr(name, get.size),
             Op::ListXattr(get) => asked.list_xattr(get.size),
             Op::RemoveXattr(name) => asked.remove_xattr(name),
@@ -324,8 +342,8 @@ impl Server {
         };
         // It may wait for the disk.
         self.waiters.run(asked.operations, move |operations| {
-            let _acting = operations.act_for(caller);
-            let allocated = ino(node).and_then(|ino| {
+            let allocated = for_caller(operations, caller, || {
+                let ino = ino(node)?;
                 checked(what.offset)?;
                 checked(what.len)?;
                 operations.allocate(ino, handle, what, caller)
@@ -349,10 +367,9 @@ impl Server {
             ..
         } = asked;
         self.waiters.run(asked.operations, move |operations| {
-            let _acting = operations.act_for(caller);
-            let copied = ino(node).and_then(|from| {
+            let copied = for_caller(operations, caller, || {
                 let what = CopyRange {
-                    from,
+                    from: ino(node)?,
                     from_offset: checked(what.from_offset)?,
                     to: ino(what.to_node)?,
                     to_handle: what.to_handle,
@@ -374,6 +391,11 @@ impl Server {
 }
 
 impl Asked<'_> {
+    /// See [`for_caller`].
+    fn for_caller<T>(&self, work: impl Fn(&BoxedFs) -> Answer<T>) -> Answer<T> {
+        for_caller(self.operations, self.caller, || work(self.operations))
+    }
+
     /// Answers that interrupts are not implemented: as on ext4, a signal ends no request before its answer, and the
     /// kernel, which waits for that answer in any case, sends no more messages for signals.
     ///
@@ -404,12 +426,10 @@ impl Asked<'_> {
     }
 
     fn set_attr(self, change: &abi::SetAttrIn) {
-        let _acting = self.operations.act_for(self.caller);
         let unprivileged = change.valid & abi::valid::KILL_SUIDGID != 0;
         let change: SetAttributes = set_attributes(change);
-        let answer = ino(self.node).and_then(|ino| {
-            self.operations
-                .change(ino, &change, self.caller, unprivileged)
+        let answer = self.for_caller(|operations| {
+            operations.change(ino(self.node)?, &change, self.caller, unprivileged)
         });
         match (answer, ino(self.node)) {
             // The file may be shorter, whatever failed then.
@@ -459,17 +479,21 @@ impl Asked<'_> {
     }
 
     fn write(self, write: &abi::WriteIn, bytes: &[u8]) {
-        let _acting = self.operations.act_for(self.caller);
         let offset = write.offset;
         let origin = WriteOrigin {
             caller: self.caller,
             unprivileged: write.write_flags & abi::WRITE_KILL_SUIDGID != 0,
             from_cache: write.write_flags & abi::WRITE_CACHE != 0,
         };
-        let written = ino(self.node).and_then(|ino| {
-            let offset = checked(offset)?;
-            self.operations.write(ino, offset, bytes, origin)
-        });
+        let write = |operations: &BoxedFs| {
+            operations.write(ino(self.node)?, checked(offset)?, bytes, origin)
+        };
+        let written = if origin.from_cache {
+            // For no caller in particular.
+            write(self.operations)
+        } else {
+            self.for_caller(write)
+        };
         let has_failed = written.is_err();
         reply_written(written.map(|written| written as u64), self.reply);
         if let Ok(ino) = ino(self.node)
@@ -531,9 +555,8 @@ impl Asked<'_> {
     }
 
     fn set_xattr(self, setting: Setting<'_>) {
-        let _acting = self.operations.act_for(self.caller);
-        let set =
-            ino(self.node).and_then(|ino| self.operations.set_xattr(ino, setting, self.caller));
+        let set = self
+            .for_caller(|operations| operations.set_xattr(ino(self.node)?, setting, self.caller));
         self.reply.empty(set);
     }
 
@@ -543,8 +566,7 @@ impl Asked<'_> {
     }
 
     fn list_xattr(self, size: u32) {
-        let for_root = self.caller.uid == 0;
-        let names = ino(self.node).and_then(|ino| self.operations.xattr_names(ino, for_root));
+        let names = ino(self.node).and_then(|ino| self.operations.xattr_names(ino, self.caller));
         reply_xattr(names, size, self.reply);
     }
 

@@ -18,7 +18,8 @@ use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::io::Errno;
 use sync::Arc;
 
-use crate::callers::SET_GID;
+use crate::abi;
+use crate::callers::{self, SET_GID};
 use crate::handles::Handles;
 use crate::idle::Idle;
 use crate::lookups::Lookups;
@@ -61,6 +62,11 @@ pub(crate) struct Agreed {
     pub(crate) no_open: bool,
     /// The kernel opens directories without a message.
     pub(crate) no_open_dir: bool,
+    /// Mounts of the connection may map users (Linux 6.12). A request that makes an inode then has the owner that this
+    /// inode gets, others have no user; [`callers::identified`] finds the caller's.
+    pub(crate) maps_ids: bool,
+    /// The kernel says with each ACL whether it takes set-group-ID off.
+    pub(crate) checks_acls: bool,
     /// The kernel keeps what programs write, and the sizes and times of files, and writes them later.
     pub(crate) writeback: bool,
 }
@@ -130,6 +136,20 @@ impl MountedImage {
         }
         let fs = self.fs.inodes();
         fs.make(directory, name, inode, content, &new.extension.labels)
+    }
+
+    /// The caller with its user and group, whether they were in its request or not.
+    fn identified(&self, caller: Caller) -> Caller {
+        if self.agreed.maps_ids {
+            callers::identified(caller)
+        } else {
+            caller
+        }
+    }
+
+    fn claim_for(&self, uid: u32, gids: &[u32]) -> Option<Acting<'_>> {
+        let claimant = lanefs::BlockClaimant { uid, gids };
+        self.fs.inodes().act_for(claimant).ok()
     }
 
     fn write_bytes(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Answer<usize> {
@@ -204,12 +224,18 @@ impl Operations for MountedImage {
     }
 
     fn act_for(&self, caller: Caller) -> Option<Acting<'_>> {
-        let gids = &[caller.gid];
-        let uid = caller.uid;
-        self.fs
-            .inodes()
-            .act_for(lanefs::BlockClaimant { uid, gids })
-            .ok()
+        if self.agreed.maps_ids {
+            return self.claim_for(abi::NO_ID, &[]);
+        }
+        self.claim_for(caller.uid, &[caller.gid])
+    }
+
+    fn act_for_process(&self, caller: Caller) -> Option<Acting<'_>> {
+        if !self.agreed.maps_ids {
+            return None;
+        }
+        let found = callers::identified(caller);
+        self.claim_for(found.uid, &[found.gid])
     }
 
     fn lookup(&self, at: Named<'_>) -> Answer<Metadata> {
@@ -386,8 +412,9 @@ impl Operations for MountedImage {
         } else {
             origin.caller.uid != 0
         };
-        self.before_writing(ino, origin.caller, unprivileged)
-            .map_err(errno)?;
+        if unprivileged {
+            self.take_bits(ino, origin.caller).map_err(errno)?;
+        }
         if !origin.from_cache {
             return self.write_bytes(ino, offset, bytes);
         }
@@ -502,10 +529,14 @@ impl Operations for MountedImage {
         self.fs.inodes().xattr(ino, name).map_err(errno)
     }
 
-    fn xattr_names(&self, ino: Ino, for_root: bool) -> Answer<Vec<u8>> {
+    fn xattr_names(&self, ino: Ino, caller: Caller) -> Answer<Vec<u8>> {
         let mut names = Vec::new();
-        for xattr in self.fs.inodes().xattrs(ino).map_err(errno)? {
-            if for_root || !xattr.name.starts_with(b"trusted.") {
+        let xattrs = self.fs.inodes().xattrs(ino).map_err(errno)?;
+        let is_trusted = |name: &[u8]| name.starts_with(b"trusted.");
+        let for_root =
+            xattrs.iter().any(|xattr| is_trusted(&xattr.name)) && self.identified(caller).uid == 0;
+        for xattr in xattrs {
+            if for_root || !is_trusted(&xattr.name) {
                 names.extend_from_slice(&xattr.name);
                 names.push(0);
             }
@@ -516,7 +547,7 @@ impl Operations for MountedImage {
     fn set_xattr(&self, ino: Ino, what: Setting<'_>, caller: Caller) -> Answer<()> {
         let fs = self.fs.inodes();
         if let Some(name) = tuning::name(what.name).filter(|_| ino == Ino::ROOT) {
-            return tuning::write(fs, name, what.value, caller);
+            return tuning::write(fs, name, what.value, self.identified(caller));
         }
         let flag = match XattrFlags::from_bits(what.flags) {
             Some(flags) if flags.is_empty() => XattrFlag::Any,
@@ -524,7 +555,7 @@ impl Operations for MountedImage {
             Some(XattrFlags::REPLACE) => XattrFlag::Replace,
             _ => return Err(Errno::INVAL),
         };
-        let set = if self.acl_costs_set_gid(ino, what.name, caller)? {
+        let set = if self.acl_costs_set_gid(ino, what, caller)? {
             fs.set_acl_without_set_gid(ino, what.value)
         } else {
             fs.set_xattr(ino, what.name, what.value, flag)
@@ -542,8 +573,7 @@ impl Operations for MountedImage {
 
     fn allocate(&self, ino: Ino, handle: u64, what: Allocation, caller: Caller) -> Answer<()> {
         let how = allocation(what.mode)?;
-        self.before_writing(ino, caller, caller.uid != 0)
-            .map_err(errno)?;
+        self.before_changing_content(ino, caller).map_err(errno)?;
         let fs = self.fs.inodes();
         let allocated = fs.allocate(ino, how, what.offset, what.len);
         // Also where it failed: some blocks may be there.
@@ -563,7 +593,7 @@ impl Operations for MountedImage {
     }
 
     fn copy(&self, what: CopyRange, caller: Caller) -> Answer<u64> {
-        self.before_writing(what.to, caller, caller.uid != 0)
+        self.before_changing_content(what.to, caller)
             .map_err(errno)?;
         let len = what.len.min(COPY_MOST);
         let mut buf = vec![0; COPY_BYTES.min(usize::try_from(len).unwrap_or(COPY_BYTES))];

@@ -13,6 +13,7 @@ mod halfway;
 mod hand;
 mod handles;
 mod holders;
+mod idmap;
 mod ioctls;
 mod kill;
 mod messages;

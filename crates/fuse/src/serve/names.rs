@@ -49,15 +49,14 @@ impl Asked<'_> {
     }
 
     fn symlink(self, name: &[u8], target: &[u8]) {
-        let _acting = self.operations.act_for(self.caller);
         let new = new(self.caller, 0o777, 0, &self.extension);
-        let made = named(self.node, name)
-            .and_then(|at| self.operations.make(at, Kind::Symlink(target), new));
+        let made = self.for_caller(|operations| {
+            operations.make(named(self.node, name)?, Kind::Symlink(target), new)
+        });
         reply_entry(made, self.reply);
     }
 
     fn mknod(self, node: &abi::MkNodIn, name: &[u8]) {
-        let _acting = self.operations.act_for(self.caller);
         let file_type = match rustix::fs::FileType::from_raw_mode(node.mode) {
             rustix::fs::FileType::RegularFile => Ok(FileType::Regular),
             rustix::fs::FileType::CharacterDevice => Ok(FileType::CharDevice),
@@ -66,49 +65,46 @@ impl Asked<'_> {
             rustix::fs::FileType::Socket => Ok(FileType::Socket),
             _ => Err(Errno::INVAL),
         };
-        let made = file_type.and_then(|file_type| {
-            let kind = Kind::Node(file_type, unpacked(node.rdev));
+        let made = self.for_caller(|operations| {
+            let kind = Kind::Node(file_type?, unpacked(node.rdev));
             let new = new(self.caller, node.mode, node.umask, &self.extension);
-            self.operations.make(named(self.node, name)?, kind, new)
+            operations.make(named(self.node, name)?, kind, new)
         });
         reply_entry(made, self.reply);
     }
 
     fn mkdir(self, directory: &abi::MkDirIn, name: &[u8]) {
-        let _acting = self.operations.act_for(self.caller);
         let new = new(
             self.caller,
             directory.mode,
             directory.umask,
             &self.extension,
         );
-        let made =
-            named(self.node, name).and_then(|at| self.operations.make(at, Kind::Directory, new));
+        let made = self.for_caller(|operations| {
+            operations.make(named(self.node, name)?, Kind::Directory, new)
+        });
         reply_entry(made, self.reply);
     }
 
     /// The request is about the directory of the new name.
     fn link(self, old_node: u64, name: &[u8]) {
-        let _acting = self.operations.act_for(self.caller);
         let linked =
-            ino(old_node).and_then(|ino| self.operations.link(ino, named(self.node, name)?));
+            self.for_caller(|operations| operations.link(ino(old_node)?, named(self.node, name)?));
         reply_entry(linked, self.reply);
     }
 
     fn create(self, how: &abi::CreateIn, name: &[u8]) {
-        let _acting = self.operations.act_for(self.caller);
         let opening = opening(how.flags);
         let new = new(self.caller, how.mode, how.umask, &self.extension);
         let created =
-            named(self.node, name).and_then(|at| self.operations.create(at, new, opening));
+            self.for_caller(|operations| operations.create(named(self.node, name)?, new, opening));
         self.opened(created, opening);
     }
 
     fn create_unnamed(self, how: &abi::CreateIn) {
-        let _acting = self.operations.act_for(self.caller);
         let opening = opening(how.flags);
         let new = new(self.caller, how.mode, how.umask, &self.extension);
-        let made = ino(self.node).and_then(|ino| self.operations.make_unnamed(ino, new));
+        let made = self.for_caller(|operations| operations.make_unnamed(ino(self.node)?, new));
         self.opened(made, opening);
     }
 

@@ -6,7 +6,7 @@
 use lanefs::{Ino, RenameFlag};
 
 use super::convert::named;
-use super::{Asked, Errno, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, Server};
+use super::{Asked, Errno, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, Server, for_caller};
 use crate::operations::{Answer, BoxedFs, Caller, Named};
 use crate::request::FuseOperation;
 
@@ -49,9 +49,10 @@ fn rename(
     (from, to): (Named<'_>, Named<'_>),
     (flag, leaves_whiteout): (RenameFlag, bool),
 ) -> Answer<()> {
-    let _acting = operations.act_for(caller);
     let whiteout = leaves_whiteout.then_some((caller.uid, caller.gid));
-    operations.rename(from, to, flag, whiteout)
+    for_caller(operations, caller, || {
+        operations.rename(from, to, flag, whiteout)
+    })
 }
 
 impl Server {

@@ -14,6 +14,11 @@ use crate::reply::Channel;
 use crate::request::parse;
 use crate::volume::{Agreed, MountedImage};
 
+const OF_ROOT: Caller = Caller {
+    uid: 0,
+    gid: 0,
+    pid: 0,
+};
 const IMAGE_BYTES: u64 = 16 << 20;
 /// How many requests a run has, unless `LANEFS_HOSTILE_REQUESTS` says it.
 const REQUESTS: u64 = 6000;
@@ -284,7 +289,7 @@ fn what_is_made_has_the_security_label_that_the_kernel_sends_with_it() {
         assert_eq!(volume.xattr(ino, b"security.selinux").as_deref(), Ok(LABEL));
     }
     let ino = volume.lookup(at(b"none")).unwrap().ino;
-    assert_eq!(volume.xattr_names(ino, true), Ok(Vec::new()));
+    assert_eq!(volume.xattr_names(ino, OF_ROOT), Ok(Vec::new()));
     assert!(volume.lookup(at(b"long")).is_err());
     Arc::into_inner(volume).unwrap().close_image().unwrap();
     testkit::e2fsck(&folder.path().join("image"));
@@ -297,11 +302,6 @@ fn a_member_of_the_directorys_group_keeps_set_group_id() {
         mode: Some(mode),
         gid: Some(gid),
         ..SetAttributes::default()
-    };
-    let of_root = Caller {
-        uid: 0,
-        gid: 0,
-        pid: 0,
     };
     let create = |name: &[u8], mode, groups: &[u32]| {
         let create = abi::CreateIn {
@@ -321,14 +321,14 @@ fn a_member_of_the_directorys_group_keeps_set_group_id() {
         (made.mode & 0o7777, made.gid)
     };
     volume
-        .change(Ino::ROOT, &change(0o2777, 70), of_root, false)
+        .change(Ino::ROOT, &change(0o2777, 70), OF_ROOT, false)
         .unwrap();
     assert_eq!(create(b"member", 0o2755, &[70]), (0o2755, 70));
     assert_eq!(create(b"other", 0o2755, &[71]), (0o755, 70));
     assert_eq!(create(b"nobody", 0o2755, &[]), (0o755, 70));
     assert_eq!(create(b"not executable", 0o2644, &[]), (0o2644, 70));
     volume
-        .change(Ino::ROOT, &change(0o777, 70), of_root, false)
+        .change(Ino::ROOT, &change(0o777, 70), OF_ROOT, false)
         .unwrap();
     assert_eq!(create(b"plain directory", 0o2755, &[]), (0o2755, 1000));
 }
@@ -343,7 +343,7 @@ fn what_is_not_agreed_on_is_left_out_and_old_kernels_are_refused() {
     };
     let nothing = Wanted::default();
     let acls = Wanted {
-        acls: true,
+        checks: true,
         ..nothing
     };
     let ring = Wanted {
@@ -353,14 +353,17 @@ fn what_is_not_agreed_on_is_left_out_and_old_kernels_are_refused() {
     let all = init(&offer(7, 99), u64::MAX, acls).unwrap();
     assert_eq!((all.major, all.minor), (abi::MAJOR, abi::MINOR));
     let flags = u64::from(all.flags) | u64::from(all.flags2) << 32;
-    assert_eq!(flags, WISHES | abi::init::POSIX_ACL);
+    assert_eq!(
+        flags,
+        WISHES | abi::init::POSIX_ACL | abi::init::ALLOW_IDMAP
+    );
     let none = init(&offer(7, 31), 0, ring).unwrap();
     assert_eq!((none.flags, none.flags2, none.minor), (0, 0, 31));
     assert_eq!((none.max_write, none.max_pages), (MAX_IO, 256));
     let ring = init(&offer(7, 45), u64::MAX, ring).unwrap();
     assert_eq!(
         (ring.flags2, ring.max_write, ring.max_pages),
-        (1 << 9 | 1 << 2 | 1, 1 << 17, 32)
+        (1 << 9 | 1 << 8 | 1 << 2 | 1, 1 << 17, 32)
     );
     let kept = Wanted {
         writeback: true,

@@ -4,9 +4,9 @@ use lanefs::{FileType, Flags, FsError, Ino, SetAttributes, SetTime};
 
 use super::MountedImage;
 use crate::callers::{
-    GROUP_EXECUTES, SET_GID, costs_set_gid, is_privileged_or_in, privileges_lost,
+    GROUP_EXECUTES, SET_GID, SET_UID, costs_set_gid, is_privileged_or_in, privileges_lost,
 };
-use crate::operations::{Answer, Caller, New, Operations};
+use crate::operations::{Answer, Caller, New, Operations, Setting};
 
 /// The name of the ACL that grants access to a file.
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
@@ -34,7 +34,7 @@ impl MountedImage {
         let mut change = *change;
         let is_given_away = change.uid.is_some() || change.gid.is_some();
         // The kernel sends a request without any attribute if it leaves it to us to take the bits off. It does so
-        // before a write, where `before_writing` takes them off, and for chown(-1, -1), which only the owner and root
+        // before a write, where `take_bits` takes them off, and for chown(-1, -1), which only the owner and root
         // may call. So such a request takes them off here only if it comes from these.
         let is_empty = is_empty_but_ctime(&change);
         let mut is_append_only = false;
@@ -46,12 +46,16 @@ impl MountedImage {
                 change.mtime = Some(SetTime::Now);
             }
             // Root's chown(-1, -1) takes them off only if the kernel leaves all of this to us.
-            let is_root = self.agreed.takes_privileges && caller.uid == 0;
-            let may_change = !is_empty || is_root || caller.uid == now.uid;
+            let may_change = || {
+                let caller = self.identified(caller);
+                let is_root = self.agreed.takes_privileges && caller.uid == 0;
+                is_root || caller.uid == now.uid
+            };
             let is_by_size = !is_given_away && !is_empty;
             let keeps_all = self.agreed.takes_privileges && is_by_size && !unprivileged;
             let lost = self.bits_lost(caller, now.mode, now.gid);
-            if may_change && !keeps_all && lost != 0 && now.file_type != FileType::Directory {
+            let is_file = now.file_type != FileType::Directory;
+            if lost != 0 && !keeps_all && is_file && (!is_empty || may_change()) {
                 change.mode = Some(change.mode.unwrap_or(now.mode) & PERMISSIONS & !lost);
             }
         }
@@ -68,6 +72,13 @@ impl MountedImage {
     /// The bits that a change by this caller takes off a file with this mode and group. Without `takes_privileges` the
     /// kernel takes set-user-ID off itself.
     fn bits_lost(&self, caller: Caller, mode: u16, gid: u32) -> u16 {
+        // The caller decides only about set-group-ID of a file that its group may not execute. If a mount maps users,
+        // its groups are compared with the one in the image all the same.
+        let caller = if mode & (SET_GID | GROUP_EXECUTES) == SET_GID {
+            self.identified(caller)
+        } else {
+            caller
+        };
         if self.agreed.takes_privileges {
             privileges_lost(caller, mode, gid)
         } else if costs_set_gid(caller, mode, gid) {
@@ -81,7 +92,8 @@ impl MountedImage {
     /// the caller is privileged or in the directory's group. Linux 6.0 and newer see to that themselves.
     pub(super) fn set_gid_goes(&self, directory: Ino, new: New<'_>) -> Result<bool, FsError> {
         let both = SET_GID | GROUP_EXECUTES;
-        if new.mode & both != both {
+        // A kernel that maps users is newer, and the request has the new inode's owner instead of the caller.
+        if new.mode & both != both || self.agreed.maps_ids {
             return Ok(false);
         }
         let (mode, gid) = self.fs.inodes().mode_and_group(directory)?;
@@ -91,22 +103,32 @@ impl MountedImage {
 
     /// Whether setting an access ACL takes set-group-ID off: yes, unless the caller is privileged or in the file's
     /// group.
-    pub(super) fn acl_costs_set_gid(&self, ino: Ino, name: &[u8], caller: Caller) -> Answer<bool> {
-        let may_lose = name == ACCESS_ACL && caller.uid != 0;
+    pub(super) fn acl_costs_set_gid(
+        &self,
+        ino: Ino,
+        what: Setting<'_>,
+        caller: Caller,
+    ) -> Answer<bool> {
+        if what.name == ACCESS_ACL && self.agreed.checks_acls {
+            return Ok(what.takes_set_gid);
+        }
+        let may_lose = what.name == ACCESS_ACL && caller.uid != 0;
         Ok(may_lose && !is_privileged_or_in(caller, self.attributes(ino)?.gid))
     }
 
-    /// Takes set-group-ID, and set-user-ID if the kernel leaves that to us, off a file that the caller is about to
-    /// write to. The kernel lets no other process change the file's mode meanwhile.
-    pub(super) fn before_writing(
-        &self,
-        ino: Ino,
-        caller: Caller,
-        unprivileged: bool,
-    ) -> Result<(), FsError> {
-        if !unprivileged {
+    /// Does what [`MountedImage::take_bits`] does, unless the caller is privileged, for a request that does not say
+    /// whether it is.
+    pub(super) fn before_changing_content(&self, ino: Ino, caller: Caller) -> Result<(), FsError> {
+        let (mode, _) = self.fs.inodes().mode_and_group(ino)?;
+        if mode & (SET_UID | SET_GID) == 0 || self.identified(caller).uid == 0 {
             return Ok(());
         }
+        self.take_bits(ino, caller)
+    }
+
+    /// Takes set-group-ID, and set-user-ID if the kernel leaves that to us, off a file whose content a caller without
+    /// privileges is about to change. The kernel lets no other process change the file's mode meanwhile.
+    pub(super) fn take_bits(&self, ino: Ino, caller: Caller) -> Result<(), FsError> {
         let fs = self.fs.inodes();
         // `metadata` would count as a look at the times, and make the next write set them again.
         let (mode, gid) = fs.mode_and_group(ino)?;
