@@ -78,8 +78,16 @@ impl Args {
                 _ => failure,
             }
         })?;
+        if self.lazy {
+            return Ok(());
+        }
+        if let Some(elsewhere) = elsewhere(&mount) {
+            let (image, directory) = (mount.source.display(), elsewhere.directory.display());
+            context.note(format_args!("{image} is still mounted at {directory}"));
+            return Ok(());
+        }
         // A mount that only read left the image as it was.
-        if self.lazy || mount.is_read_only {
+        if mount.is_read_only {
             return Ok(());
         }
         let is_gone = matches!(state, Some(MountState::Gone));
@@ -170,6 +178,12 @@ fn is_clean(image: &Path) -> bool {
         }
         Err(_) => true,
     }
+}
+
+/// Another directory where a mount still is that was unmounted from one.
+fn elsewhere(mount: &ListedMount) -> Option<ListedMount> {
+    let all = fuse::mounts_of(&mount.source);
+    all.into_iter().find(|other| other.is_same(mount))
 }
 
 /// Other mounts of the image of this one.

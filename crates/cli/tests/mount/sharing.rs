@@ -121,6 +121,45 @@ fn a_clean_image_is_mounted_without_its_journal() {
     assert!(said(&output).contains("e2fsck"), "{}", said(&output));
 }
 
+#[test]
+fn umount_of_one_of_two_directories_of_a_mount_does_not_wait_for_the_other() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let bound = folder.path().join("bound");
+    fs::create_dir(&bound).unwrap();
+    for (options, first_goes) in [("", false), ("", true), ("nofuseblk", false)] {
+        let mut served = Served::start(&image, options);
+        let first = served.path().to_owned();
+        testkit::run(
+            "mount",
+            &["--bind", first.to_str().unwrap(), bound.to_str().unwrap()],
+        );
+        let (going, staying) = if first_goes {
+            (&first, &bound)
+        } else {
+            (&bound, &first)
+        };
+        let mut command = Command::new("timeout");
+        command
+            .arg("10")
+            .arg(lanefs().get_program())
+            .args(["umount"]);
+        let output = command.arg(going).output().unwrap();
+        // Only one is at its directory still, whatever the command said.
+        fs::write(staying.join("x"), options).unwrap();
+        let last = umount(staying);
+        assert!(output.status.success(), "{}", said(&output));
+        let note = format!("is still mounted at {}", staying.display());
+        assert!(said(&output).contains(&note), "{}", said(&output));
+        assert!(last.status.success(), "{}", said(&last));
+        assert!(served.wait().success());
+        testkit::e2fsck(&image);
+    }
+}
+
 /// Tries to change the image on a loop device.
 fn touch(device: &LoopDevice) -> Output {
     let mut touch = lanefs();
