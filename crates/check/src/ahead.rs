@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use ondisk::FsBlock;
 
-use crate::inodes::Directory;
+use crate::collected::Directory;
 use crate::volume::Volume;
 
 /// How many directories are announced together.

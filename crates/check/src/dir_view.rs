@@ -3,7 +3,7 @@
 use ondisk::dirent::DirForm;
 use ondisk::{Flags, Ino};
 
-use crate::inodes::Directory;
+use crate::collected::Directory;
 use crate::map::MapRun;
 use crate::problem::Code;
 use crate::report::Problem;

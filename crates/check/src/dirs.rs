@@ -6,9 +6,10 @@ use ondisk::{Feature, Flags, Ino, Inode, xattr};
 use sync::{Guarded, Mutex, Rank};
 
 use crate::ahead;
+use crate::collected::Directory;
 use crate::dir_view::DirView;
+use crate::file_map;
 use crate::htree::{Index, Leaf, Reported};
-use crate::inodes::{self, Directory};
 use crate::limits;
 use crate::map::MapRun;
 use crate::names::{BlockNames, DirectoryKeys, Keys, Repeated};
@@ -568,7 +569,7 @@ impl Reader<'_> {
         let code = match policy_of(self.pass.policies, entry.ino) {
             Some(other) if other == policy => return,
             Some(_) => Code::EntryOtherPolicy,
-            None if inodes::has_map(state.file_type()) => Code::EntryUnencrypted,
+            None if file_map::has_map(state.file_type()) => Code::EntryUnencrypted,
             None => return,
         };
         let problem = self.view.problem(code).name(entry.name);

@@ -1,8 +1,8 @@
 //! One inode: its fields, flags, map, size and attributes.
 
+use crate::collected::{Collected, Directory};
 use crate::extents;
-use crate::indirect;
-use crate::inodes::{Collected, Directory, has_map};
+use crate::file_map::{has_map, is_fast_symlink, walk};
 use crate::limits;
 use crate::lookalike;
 use crate::map::{MapRun, Sink, word16, word32};
@@ -18,34 +18,6 @@ use crate::volume::Volume;
 use crate::xattr::{self, Seen};
 use ondisk::inode::BASE_SIZE;
 use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode};
-
-/// Reads an inode's map in whichever form it has.
-pub fn walk(volume: &Volume<'_>, ino: Ino, inode: &Inode, sink: &mut dyn Sink) {
-    if inode.flags().contains(Flags::INLINE_DATA) || is_fast_symlink(inode) {
-        return;
-    }
-    if !has_map(inode.file_type()) && ino != Ino::BAD {
-        return;
-    }
-    if inode.flags().contains(Flags::EXTENTS) {
-        let walk = extents::ExtentWalk {
-            volume,
-            ino,
-            seed: volume.seed(ino, inode),
-            is_directory: inode.file_type() == Some(FileType::Directory),
-        };
-        walk.walk(inode.block_area(), sink);
-    } else {
-        indirect::walk(volume, ino, inode.block_area(), sink);
-    }
-}
-
-/// Whether the inode is a symbolic link whose target is in the inode: as the kernel tells, by its having no blocks.
-pub fn is_fast_symlink(inode: &Inode) -> bool {
-    inode.file_type() == Some(FileType::Symlink)
-        && inode.size_both_words() < 60
-        && !inode.flags().contains(Flags::EXTENTS)
-}
 
 /// What the walk over a file's map adds up to.
 struct FileMap<'a> {

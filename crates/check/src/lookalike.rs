@@ -73,7 +73,7 @@ fn first_block(volume: &Volume<'_>, ino: Ino, inode: &Inode) -> Option<u64> {
     let mut candidate = *inode;
     candidate.set_mode(FileType::Directory.mode_bits());
     let mut first = First(None);
-    crate::inode::walk(volume, ino, &candidate, &mut first);
+    crate::file_map::walk(volume, ino, &candidate, &mut first);
     first.0
 }
 

@@ -17,6 +17,7 @@ mod inodes;
 mod layout;
 mod map;
 mod overlay;
+mod parsed_directory;
 mod quota;
 mod rebuild;
 mod shared;

@@ -7,7 +7,7 @@ use ondisk::mmp::{Mmp, MmpUse};
 use ondisk::{Feature, FileType, FsBlock, Ino, Inode, Site, orphan_file};
 
 use crate::extents;
-use crate::inode;
+use crate::file_map;
 use crate::map::{MapRun, Sink, word32};
 use crate::problem::Code;
 use crate::report::Problem;
@@ -51,7 +51,7 @@ pub fn file(volume: &Volume<'_>, ino: Ino) -> Option<(Inode, Vec<MapRun>)> {
     if inode.flags().contains(ondisk::Flags::EXTENTS) && !extents::is_header(inode.block_area()) {
         return None;
     }
-    inode::walk(volume, ino, &inode, &mut blocks);
+    file_map::walk(volume, ino, &inode, &mut blocks);
     Some((inode, blocks.0))
 }
 

@@ -2,7 +2,7 @@
 
 use ondisk::{Flags, Ino, Inode};
 
-use crate::inode::{is_fast_symlink, walk};
+use crate::file_map::{is_fast_symlink, walk};
 use crate::map::{MapRun, Sink, word16};
 use crate::report::Problem;
 use crate::volume::Volume;

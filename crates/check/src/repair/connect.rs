@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use ondisk::{Feature, FileType, Flags, Group, Ino, Inode, group_desc, inode, xattr};
 
 use crate::problem::Code;
-use crate::repair::directory::{self, DirectoryChange, Parents, Record};
+use crate::repair::directory::{self, DirectoryChange, Parents};
 use crate::repair::edit::Edit;
+use crate::repair::parsed_directory::{self, Record};
 use crate::report::Problem;
 use crate::run::Facts;
 use crate::table::State;
@@ -180,7 +181,7 @@ fn become_file(edit: &mut Edit<'_, '_>, ino: Ino) -> Option<()> {
 
 /// lost+found, made where it is missing.
 fn find(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<Ino> {
-    let root = directory::read(edit, Ino::ROOT)?;
+    let root = parsed_directory::read(edit, Ino::ROOT)?;
     let mut records = root.parts.iter().flat_map(|part| &part.records);
     let old = records
         .find(|record| record.name == NAME)

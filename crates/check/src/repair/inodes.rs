@@ -167,7 +167,7 @@ fn become_directory(edit: &mut Edit<'_, '_>, ino: Ino, inode: &mut Inode) -> Opt
     candidate.set_mode(FileType::Directory.mode_bits() | 0o755);
     let map = map::read(edit, ino, &candidate)?;
     let first = map.place(0).and_then(|block| edit.block(block));
-    let form = super::directory::form(edit, &candidate).without_checksum();
+    let form = super::parsed_directory::form(edit, &candidate).without_checksum();
     let is_one = first.is_some_and(|bytes| {
         let first = dirent::entries(&bytes, form).next();
         matches!(first, Some(Ok(entry)) if entry.name == b"." && entry.ino == ino)
@@ -201,7 +201,7 @@ fn flags(edit: &mut Edit<'_, '_>, inode: &mut Inode, slot: &[u8], codes: &BTreeS
     if !is_directory || !edit.has(Feature::DIR_INDEX) {
         flags = flags.without(Flags::INDEX);
     }
-    if !crate::inodes::has_map(file_type) {
+    if !crate::file_map::has_map(file_type) {
         flags = flags
             .without(Flags::IMMUTABLE.with(Flags::APPEND))
             .without(Flags::EXTENTS)

@@ -58,7 +58,7 @@ pub fn is_mapped(inode: &Inode) -> bool {
     let is_fast_symlink = inode.file_type() == Some(FileType::Symlink)
         && inode.size_both_words() < 60
         && !inode.flags().contains(Flags::EXTENTS);
-    crate::inodes::has_map(inode.file_type())
+    crate::file_map::has_map(inode.file_type())
         && !inode.flags().contains(Flags::INLINE_DATA)
         && !is_fast_symlink
 }

@@ -8,9 +8,9 @@ use ondisk::{Feature, Flags, Ino, LBlock, inode};
 
 use crate::map::MapRun;
 use crate::repair::attributes;
-use crate::repair::directory::{ParsedDirectory, Record, packed_block};
 use crate::repair::edit::Edit;
 use crate::repair::map;
+use crate::repair::parsed_directory::{ParsedDirectory, Record, packed_block};
 
 /// Blocks of the directory that are to be written, in the order of the file.
 struct Content {
