@@ -9,22 +9,11 @@ use ondisk::{BlockSize, Feature, FsBlock, Geometry, Group, Ino, Superblock};
 
 use crate::file_map;
 use crate::journal::JournalSize;
-use crate::place::{self, Placer};
+use crate::place::{self, GroupPlace, Placer};
 use crate::shape::{LARGE_FILE_BYTES, Shape};
 use crate::space::Space;
 use crate::template::{self, FsIdentity};
-use crate::{BlockRun, Error, Options, OtherSize, StreamGeometry, features, tables};
-
-/// Where a group's own metadata lie.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct GroupPlace {
-    /// The block bitmap.
-    pub block_bitmap: FsBlock,
-    /// The inode bitmap.
-    pub inode_bitmap: FsBlock,
-    /// The first block of the inode table.
-    pub inode_table: FsBlock,
-}
+use crate::{BlockRun, Error, Options, OtherSize, features, tables};
 
 /// A file of the layout: its blocks in order, and those of its map.
 #[derive(Clone, Debug, Default)]
@@ -89,28 +78,15 @@ impl Layout {
         Shape::unsettled(CHECKED_BYTES, options).map(|_| ())
     }
 
-    /// Plans an image of `size_bytes` (rounded down to blocks), metadata placed as mke2fs does.
+    /// Plans an image of `size_bytes` as a whole, around blocks that are taken already.
     ///
     /// # Errors
-    /// Options that don't exist, contradict each other or can't be made, by name; a size too small for them.
-    pub fn plan(size_bytes: u64, options: &Options) -> Result<Layout, Error> {
-        Layout::plan_around(size_bytes, options, &[])
-    }
-
-    /// As [`Layout::plan`], with blocks that are taken already (ascending, whole clusters, out of those that
-    /// [`crate::StreamGeometry`] gives): bitmaps, inode tables, journal and the other special files go into the gaps
-    /// and behind.
-    ///
-    /// # Errors
-    /// As `plan`; also when what is left is too small or too scattered.
-    pub fn plan_around(
+    /// As [`Layout::plan_around`].
+    pub(crate) fn plan_whole(
         size_bytes: u64,
         options: &Options,
         taken: &[BlockRun],
     ) -> Result<Layout, Error> {
-        if let Some(sized) = options.stream.as_ref().and_then(StreamGeometry::as_sized) {
-            return sized.layout(size_bytes, options);
-        }
         let shape = Shape::new(size_bytes, options)?;
         Layout::of_shape(shape, size_bytes, options, taken, None)
     }
@@ -139,7 +115,7 @@ impl Layout {
         }
         let identity = FsIdentity::of(options);
         let superblock = template::superblock(&shape, options, &identity)?;
-        let geometry = geometry_of(&superblock, size_bytes)?;
+        let geometry = template::geometry_of(&superblock, size_bytes)?;
         if taken.last().is_some_and(|run| run.end().0 > shape.blocks) {
             return Err(Error::TooSmall {
                 what: "the data".into(),
@@ -189,7 +165,7 @@ impl Layout {
         let orphan = self.orphan.as_ref().map(|(ino, _)| *ino);
         superblock.set_orphan_file_ino(orphan);
         superblock.set_mmp_block(self.mmp.unwrap_or_default());
-        let geometry = geometry_of(&superblock, size_bytes)?;
+        let geometry = template::geometry_of(&superblock, size_bytes)?;
         let mut layout = Layout {
             superblock,
             geometry,
@@ -448,12 +424,6 @@ fn journal_size(shape: &mut Shape, options: &Options) -> Result<JournalSize, Err
         shape.features = shape.features.without(feature);
     }
     Ok(JournalSize::default())
-}
-
-/// The geometry of an image with this superblock.
-pub(crate) fn geometry_of(superblock: &Superblock, size_bytes: u64) -> Result<Geometry, Error> {
-    Geometry::new(superblock, size_bytes)
-        .map_err(|error| Error::Usage(format!("the plan does not give a geometry: {error}")))
 }
 
 /// True if the journal or the resize inode is 2 GiB or longer, which needs the feature large_file.

@@ -8,7 +8,18 @@ use ondisk::{Feature, FsBlock, Geometry, Group};
 
 use crate::shape::Shape;
 use crate::space::Space;
-use crate::{BlockRun, Error, GroupPlace};
+use crate::{BlockRun, Error};
+
+/// Where a group's own metadata lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GroupPlace {
+    /// The block bitmap.
+    pub block_bitmap: FsBlock,
+    /// The inode bitmap.
+    pub inode_bitmap: FsBlock,
+    /// The first block of the inode table.
+    pub inode_table: FsBlock,
+}
 
 /// Which of a group's three pieces.
 #[derive(Clone, Copy)]

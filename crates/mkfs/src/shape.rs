@@ -5,19 +5,18 @@
 //! same groups, so it ends.
 
 use ondisk::map::MapKind;
-use ondisk::{BlockSize, Feature, Features, Geometry};
+use ondisk::{BlockSize, Feature, Features};
 
-use crate::layout::geometry_of;
-use crate::regions::GrowingStream;
-use crate::template::{self, FsIdentity};
 use crate::{Error, Options, OtherSize, StreamGeometry, UsageType, features, tables};
 
 mod descriptors;
+mod growing;
 mod inodes;
 mod letters;
 
 use descriptors::BLOCKS_32;
-pub(crate) use descriptors::{FULL_OF_DESCRIPTORS, LARGE_FILE_BYTES};
+pub(crate) use descriptors::LARGE_FILE_BYTES;
+pub(crate) use growing::GrowingStream;
 pub(crate) use inodes::LEAST_INODES;
 use letters::{blocks_per_group, cluster_bits, desc_size, flex_bits, inode_size};
 
@@ -266,12 +265,6 @@ impl Shape {
             self.reserve_up_to(region);
         }
         Ok(self)
-    }
-
-    /// The geometry of an image with these numbers.
-    pub(crate) fn geometry(&self, size_bytes: u64, options: &Options) -> Result<Geometry, Error> {
-        let superblock = template::superblock(self, options, &FsIdentity::of(options))?;
-        geometry_of(&superblock, size_bytes)
     }
 
     /// Whether the last group is worth its metadata; if not, the image ends before it.

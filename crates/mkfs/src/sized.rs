@@ -15,9 +15,11 @@
 use ondisk::{Feature, FsBlock};
 use sync::Arc;
 
-use crate::place::fixed_groups;
+use crate::layout::Layout;
+use crate::place::{GroupPlace, fixed_groups};
 use crate::shape::{LEAST_INODES, Shape};
-use crate::{BlockRun, Error, GroupPlace, Layout, Options, features};
+use crate::template;
+use crate::{BlockRun, Error, Options, features};
 
 /// In this number of steps the room for inode tables shrinks by a whole group.
 const LOWER_STEPS: u64 = 128;
@@ -39,7 +41,7 @@ impl SizedStream {
     /// # Errors
     /// As [`Layout::plan`].
     pub(crate) fn new(size_bytes: u64, options: &Options) -> Result<SizedStream, Error> {
-        let plain = Layout::plan(size_bytes, options)?;
+        let plain = Layout::plan_whole(size_bytes, options, &[])?;
         let usual = plain.shape.clone();
         let region = usual.desc_blocks() + usual.reserved_gdt;
         let most = most_table_blocks(&usual, options);
@@ -237,7 +239,7 @@ fn fixed_runs(
     region: u64,
     options: &Options,
 ) -> Result<Vec<BlockRun>, Error> {
-    let geometry = shape.geometry(size_bytes, options)?;
+    let geometry = template::geometry(shape, size_bytes, options)?;
     let groups = fixed_groups(shape).into_iter();
     let runs = groups.map(|group| {
         let start = geometry.group_start(group);

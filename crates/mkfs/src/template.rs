@@ -4,7 +4,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use ondisk::superblock::{self, state};
-use ondisk::{Feature, Group, Ino, Superblock, csum};
+use ondisk::{Feature, Geometry, Group, Ino, Superblock, csum};
 
 use crate::shape::Shape;
 use crate::{Error, Options};
@@ -120,6 +120,25 @@ pub(crate) fn superblock(
         }
     }
     Ok(sb)
+}
+
+/// The geometry of an image with this superblock.
+pub(crate) fn geometry_of(superblock: &Superblock, size_bytes: u64) -> Result<Geometry, Error> {
+    Geometry::new(superblock, size_bytes)
+        .map_err(|error| Error::Usage(format!("the plan does not give a geometry: {error}")))
+}
+
+/// The geometry of an image of this shape.
+///
+/// # Errors
+/// As [`superblock`].
+pub(crate) fn geometry(
+    shape: &Shape,
+    size_bytes: u64,
+    options: &Options,
+) -> Result<Geometry, Error> {
+    let superblock = superblock(shape, options, &FsIdentity::of(options))?;
+    geometry_of(&superblock, size_bytes)
 }
 
 fn narrow<T: TryFrom<u64>>(what: &str, value: u64) -> Result<T, Error> {

@@ -11,7 +11,7 @@ pub(super) const BLOCKS_32: u64 = 1 << 32;
 /// Bytes from which on a file needs large_file.
 pub(crate) const LARGE_FILE_BYTES: u64 = 1 << 31;
 /// Why descriptors get groups of their own.
-pub(crate) const FULL_OF_DESCRIPTORS: &str = "descriptors would fill most of a group; use larger groups (-g) or blocks \
+pub(super) const FULL_OF_DESCRIPTORS: &str = "descriptors would fill most of a group; use larger groups (-g) or blocks \
     (-b), -O meta_bg, or a smaller -E resize";
 
 impl Shape {

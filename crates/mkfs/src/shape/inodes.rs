@@ -2,8 +2,8 @@
 
 use ondisk::Feature;
 
+use super::growing::GrowingStream;
 use super::{Shape, usage_of};
-use crate::regions::GrowingStream;
 use crate::{Error, Options, OtherSize, UsageType, tables};
 
 /// The most groups' inodes a bitmap may describe, whatever the block size.
