@@ -13,7 +13,7 @@ pub(crate) mod files {
 
     use super::ground::Ground;
     use crate::file::{Kind, OpenFailure, OpenMode};
-    use crate::in_use::Purpose;
+    use crate::purpose::Purpose;
 
     /// The most names that are tried for a temporary file.
     const NAMES: u32 = 100;
@@ -196,7 +196,7 @@ pub(crate) mod ground {
 /// Which program holds a file: not detected here.
 pub(crate) mod holder {
     use super::ground::Ground;
-    use crate::in_use::Purpose;
+    use crate::purpose::Purpose;
 
     pub(crate) fn in_kernel(_ground: &Ground, _purpose: Purpose) -> Option<String> {
         None

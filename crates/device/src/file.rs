@@ -17,7 +17,7 @@ use sync::{Guarded, Mutex, Rank};
 
 use crate::block_device::{BlockDevice, DeviceError, Resize, check_range};
 use crate::host;
-use crate::in_use::Purpose;
+use crate::purpose::Purpose;
 use crate::system::files;
 use crate::system::ground::Ground;
 use crate::system::holder;

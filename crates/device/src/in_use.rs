@@ -12,6 +12,7 @@ use sync::clock::Duration;
 
 use crate::block_device::DeviceError;
 use crate::file::FileDevice;
+use crate::purpose::Purpose;
 use crate::system::ground::Ground;
 use crate::system::holder::{self, in_kernel};
 use crate::system::lease::is_open_for_writing;
@@ -20,15 +21,6 @@ use crate::system::lease::is_open_for_writing;
 /// and a program that ended closes its files a moment later.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// What the caller intends to do with the bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Purpose {
-    /// Read them: no other program may change them meanwhile.
-    Read,
-    /// Write them, or replace the file: no other program may use them.
-    Write,
-}
 
 /// Opens a file or block device to write to it.
 ///

@@ -15,6 +15,7 @@ pub mod host;
 pub mod in_use;
 mod incomplete;
 mod memory;
+mod purpose;
 mod scratch;
 pub mod signature;
 mod spool;

@@ -16,7 +16,7 @@ use rustix::process::Resource;
 use super::ground::Ground;
 use super::{holder, record_lock};
 use crate::file::{Kind, LOCK_PAUSE, LOCK_TRIES, OpenFailure, OpenMode};
-use crate::in_use::Purpose;
+use crate::purpose::Purpose;
 
 /// The most names that are tried if the file system supports no file without a name.
 const NAMES: u32 = 100;

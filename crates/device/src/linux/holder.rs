@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, major, makedev, mino
 
 use super::ground::{FileIdentity, Ground, Other};
 use super::mapping::{self, StackedDevice};
-use crate::in_use::Purpose;
+use crate::purpose::Purpose;
 
 /// The most open files that are looked at in `/proc`, so that a host with very many does not stop a command.
 const OPEN_FILES_MAX: usize = 1 << 20;

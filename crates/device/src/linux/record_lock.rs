@@ -11,7 +11,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-use crate::in_use::Purpose;
+use crate::purpose::Purpose;
 
 /// The byte of the first permission in use.
 const USED: i64 = 100;
