@@ -119,6 +119,8 @@ pub mod probe;
 mod reach;
 #[cfg(feature = "check")]
 pub mod repair;
+#[cfg(feature = "check")]
+mod repair_error;
 mod report;
 mod room;
 #[cfg(feature = "check")]

@@ -10,7 +10,7 @@ use jbd2::recovery::{self, JournalState};
 use ondisk::{Feature, Geometry, Site, Superblock, superblock};
 use sync::Arc;
 
-use crate::repair::RepairError;
+use crate::repair_error::RepairError;
 
 /// A superblock in place of the first one.
 pub(crate) struct Substitute {

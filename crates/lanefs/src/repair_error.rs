@@ -1,0 +1,88 @@
+//! Why a repair fails.
+
+use device::DeviceError;
+use jbd2::offline;
+use jbd2::recovery;
+
+/// Why a repair failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RepairError {
+    /// The check can't come to a verdict.
+    Check(check::Error),
+    /// The device failed. Where that was during a transaction, the next replay completes or drops it.
+    Device(DeviceError),
+    /// The journal failed in the same way.
+    Journal(offline::Error),
+    /// The journal may hold what was synced, and can't be replayed: it is on a device of its own, or lanefs does not
+    /// support it. The image is as it was.
+    Replay(recovery::Error),
+    /// Lanefs does not support fast commits on such a file system. The image is as it was.
+    FastCommits(Box<engine::Error>),
+    /// A block does not hold what was just written to it: the device can't be relied on.
+    Unreliable {
+        /// The block.
+        block: u64,
+    },
+}
+
+impl RepairError {
+    /// Whether the device of the journal is missing, or the one that was given is another.
+    #[must_use]
+    pub fn wants_journal_device(&self) -> bool {
+        matches!(
+            self,
+            RepairError::Replay(
+                recovery::Error::ExternalJournalMissing(_)
+                    | recovery::Error::ExternalJournalWrong { .. }
+            )
+        )
+    }
+}
+
+impl std::fmt::Display for RepairError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RepairError::Check(error) => error.fmt(f),
+            RepairError::Device(error) => error.fmt(f),
+            RepairError::Journal(error) => error.fmt(f),
+            RepairError::Replay(error) => error.fmt(f),
+            RepairError::FastCommits(error) => error.fmt(f),
+            RepairError::Unreliable { block } => {
+                write!(f, "block {block} does not hold what was just written to it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RepairError {}
+
+impl From<check::Error> for RepairError {
+    fn from(error: check::Error) -> RepairError {
+        RepairError::Check(error)
+    }
+}
+
+impl From<DeviceError> for RepairError {
+    fn from(error: DeviceError) -> RepairError {
+        RepairError::Device(error)
+    }
+}
+
+impl From<recovery::Error> for RepairError {
+    fn from(error: recovery::Error) -> RepairError {
+        match error {
+            recovery::Error::Io(error) => RepairError::Device(error),
+            error => RepairError::Replay(error),
+        }
+    }
+}
+
+impl From<offline::Error> for RepairError {
+    fn from(error: offline::Error) -> RepairError {
+        match error {
+            offline::Error::Device(error) => RepairError::Device(error),
+            error => RepairError::Journal(error),
+        }
+    }
+}
