@@ -158,7 +158,8 @@ impl<'a> DentryInfo<'a> {
 }
 
 impl<'a> FcRecord<'a> {
-    /// Reads the record at the beginning of `bytes` and says how long it is, for inodes of `inode_size` bytes.
+    /// Reads the record at the beginning of `bytes` and returns how many bytes it has, for inodes of `inode_size`
+    /// bytes.
     ///
     /// # Errors
     /// When the tag is unknown, the length is not one that the tag can have, or it passes the end of `bytes`.
@@ -294,7 +295,7 @@ impl<'a> FcRecord<'a> {
         out[at..end].copy_from_slice(header.as_bytes());
     }
 
-    /// Whether the record says that something changed (and is not structure: HEAD, PAD, TAIL).
+    /// Whether the record describes a change; HEAD, PAD and TAIL are structure only.
     #[must_use]
     pub fn is_change(&self) -> bool {
         !matches!(

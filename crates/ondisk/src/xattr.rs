@@ -52,7 +52,7 @@ impl XattrBlockHeader {
         references, set_references: u32 = h_refcount;
         /// Should be 1.
         blocks, set_blocks: u32 = h_blocks;
-        /// A hash of the entries' hashes; 0 says that the block is not to be shared.
+        /// A hash of the entries' hashes; 0 if the block must not be shared.
         hash, set_hash: u32 = h_hash;
         /// The block's checksum.
         checksum, set_checksum: u32 = h_checksum;
@@ -456,7 +456,7 @@ pub fn hash(block: &[u8]) -> u32 {
     XattrBlockHeader::ref_from_prefix(block).map_or(0, |(header, _)| header.hash())
 }
 
-/// Says how many inodes share a block.
+/// Sets how many inodes share a block.
 pub fn set_references(block: &mut [u8], references: u32) {
     if let Ok((header, _)) = XattrBlockHeader::mut_from_prefix(block) {
         header.set_references(references);

@@ -51,7 +51,7 @@ fn sites(block: &[u8], form: DirForm) -> Vec<Site> {
         .collect()
 }
 
-/// The same entries, written anew.
+/// The same entries, written again.
 fn rewritten(block: &[u8], form: DirForm, seed: u32) -> Vec<u8> {
     let mut copy = vec![0xAA; block.len()];
     let mut writer = DirBlockWriter::new(&mut copy, form);
