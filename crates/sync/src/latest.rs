@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use crate::atomic::{self, Ordering, fence};
 use crate::{thread, turn};
 
-/// Times that a reader begins anew.
+/// How often a reader begins again.
 const TRIES: usize = 16;
 
 /// `N` words; see the module.

@@ -296,7 +296,7 @@ impl State {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message(cause: &(dyn std::any::Any + Send)) -> String {
     let text = cause.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| cause.downcast_ref::<&str>().copied());

@@ -254,14 +254,14 @@ impl<T: AtomicNumber> Statistic<T> {
         amount.fetch_add(&self.0, Ordering::Relaxed)
     }
 
-    /// Begins anew, and returns the sum.
+    /// Sets the sum to 0, and returns what it was.
     #[inline]
     pub fn take(&self) -> T {
         // Relaxed: publishes nothing; each addition is in one of the sums that are taken.
         T::default().swap(&self.0, Ordering::Relaxed)
     }
 
-    /// Begins anew, with this value.
+    /// Sets the sum to this value.
     #[inline]
     pub fn set(&self, value: T) {
         // Relaxed: publishes nothing.
@@ -416,7 +416,7 @@ impl<T: AtomicNumber> Stamp<T> {
         T::load(&self.0, Ordering::Acquire)
     }
 
-    /// Says that what the caller did before belongs to this stamp.
+    /// Publishes this stamp for everything that the caller did before.
     #[inline]
     pub fn set(&self, value: T) {
         // Release: after what the caller did; pairs with the Acquire in `get`.

@@ -56,7 +56,7 @@ pub(super) fn plain<T>(entry: *mut T) -> *mut T {
     entry.map_addr(|addr| addr & !MARK)
 }
 
-/// Seven bits of a key, and one that says that there is an entry. Never 0.
+/// Seven bits of a key, and one that is set if the slot has an entry. Never 0.
 pub(super) fn tag(key: u64) -> u8 {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57) as u8 | 0x80
 }
@@ -195,7 +195,8 @@ impl<T> Bucket<T> {
         self.slots[slot].store(std::ptr::null_mut());
     }
 
-    /// Says that all entries were added to the next array. Readers may still read them here. The caller has the lock.
+    /// Records that all entries were added to the next array. Readers may still read them here. The caller has the
+    /// lock.
     pub(super) fn set_moved(&self) {
         let tags = self.tags();
         // SeqCst: behind the entries in the next array; pairs with the load in `tags`.

@@ -20,7 +20,7 @@ const STEP: usize = 8;
 pub struct Hand {
     part: usize,
     parts: usize,
-    /// The table's length when it marked; at another, it begins anew.
+    /// The table's length when the hand set its marks; if the table has another length, the hand begins again.
     buckets: usize,
     /// The next bucket to mark.
     at: usize,
