@@ -22,7 +22,7 @@ pub(crate) struct NewestCopy {
     pub(crate) block: u64,
     /// Its number among all copies in the log.
     order: u32,
-    /// Where it is in the journal; the highest bit says that it is escaped.
+    /// Where it is in the journal; the highest bit is set if it is escaped.
     place: u32,
 }
 
