@@ -87,12 +87,12 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Says that the step makes data readable that were written before it: they must be durable before its epoch is.
+    /// Records that the step makes data readable that were written before it: they must be durable before its epoch is.
     pub fn maps_data(&self) {
         self.maps_data.set(true);
     }
 
-    /// Says that `block` no longer holds metadata: its copies in the log are not replayed over what comes next, and
+    /// Records that `block` no longer holds metadata: its copies in the log are not replayed over what comes next, and
     /// not written home once this epoch is committed. It may be used again only when [`crate::Client::committed`] was
     /// called for this epoch.
     ///

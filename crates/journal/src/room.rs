@@ -17,7 +17,7 @@ use crate::handle::Handle;
 use crate::journal::{Journal, Lead, LedJob};
 use crate::options::CommitCause;
 
-/// How long who makes room waits for open handles before it looks again.
+/// How long a thread that makes room waits for open handles before it looks again.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// Log space promised to a handle that has not begun. Dropping it gives the promise back.

@@ -223,7 +223,8 @@ impl LogSpace {
         }
     }
 
-    /// Notes that the calling thread's handles count blocks for `what` (not 0) in this epoch; whether they do already.
+    /// Notes that the calling thread's handles count blocks for `what` (not 0) in this epoch; returns whether they do
+    /// already.
     pub(crate) fn is_charged(&self, epoch: Epoch, what: u64) -> bool {
         let lane = self.lanes.mine();
         if lane.charged_in.get() != epoch.0 {
@@ -321,7 +322,7 @@ mod tests {
         }
         let did = space.seal(Epoch(1));
         assert_eq!(did.blocks, u64::from(cost(1500, 500)));
-        // The next epoch of that parity begins anew.
+        // The next epoch of that parity begins again.
         assert!(space.take(cost(8, 2), &statistics));
         space.end(Epoch(3), (8, 2), (3, 1), false);
         assert_eq!(space.seal(Epoch(3)).blocks, u64::from(cost(3, 1)));
