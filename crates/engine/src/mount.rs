@@ -506,9 +506,10 @@ fn say_mounted(superblock: &mut Superblock, has_log: bool, has_orphan_file: bool
     superblock.set_write_time(seconds(now));
 }
 
-/// Says how names are hashed where the superblock does not, as Linux does before it writes: it takes bytes as they are
-/// on the machine it runs on, which is unsigned since 6.2, and so would not find names that were hashed otherwise. Here
-/// they are signed, as on the machines of the time when nobody said so.
+/// Sets how names are hashed if the superblock does not say, as Linux does before it writes. Linux takes bytes to be
+/// signed or unsigned as they are on the machine that it runs on; since 6.2 they are unsigned everywhere, so it would
+/// not find names that were hashed otherwise. Here they are signed, as on the machines of the time when superblocks did
+/// not record it.
 fn say_hash(superblock: &mut Superblock) {
     if superblock.flags() & (flags::SIGNED_HASH | flags::UNSIGNED_HASH) == 0 {
         superblock.set_flags(superblock.flags() | flags::SIGNED_HASH);

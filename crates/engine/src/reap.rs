@@ -143,7 +143,7 @@ fn read_list(mounted: &LiveFs, first: Option<Ino>) -> Result<Vec<Arc<LiveInode>>
     Ok(list)
 }
 
-/// Says what the classic list holds.
+/// Fills the classic list in memory.
 fn restore(mounted: &LiveFs, list: &[Arc<LiveInode>]) {
     let chained = list.iter().rev().map(|inode| Arc::clone(inode) as _);
     mounted.orphans().restore(chained.collect());

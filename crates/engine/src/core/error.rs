@@ -85,7 +85,7 @@ pub enum Error {
     /// The directory holds names.
     #[error("directory not empty")]
     NotEmpty,
-    /// An inode with as many names, or a directory with as many subdirectories, as there can be.
+    /// An inode has the most names, or a directory the most subdirectories, that can be counted.
     #[error("too many links")]
     LinkLimit,
     /// Others kept changing the names in question.

@@ -48,7 +48,7 @@ pub(crate) enum SuperblockFound {
     Whole(Superblock),
     /// One that was torn, and is mended here.
     Mended(Superblock),
-    /// No valid superblock; the error says what is wrong.
+    /// No valid superblock; the error describes what is wrong.
     Damaged(Error),
 }
 

@@ -33,7 +33,7 @@ pub enum Allocate {
     Insert,
 }
 
-/// Does `how` to `len` bytes from `offset` on; gives the file's flags.
+/// Does `how` to `len` bytes from `offset` on; returns the file's flags.
 pub(crate) fn allocate(
     mounted: &LiveFs,
     ino: Ino,
@@ -89,7 +89,7 @@ fn stamp(file: Changing<'_>, has_changed: bool) -> Result<(), Error> {
     }
 }
 
-/// Gives the holes of a range unwritten blocks; whether that, or the size, changed the file.
+/// Puts unwritten blocks into the holes of a range; returns whether that, or the size, changed the file.
 fn reserve(file: Changing<'_>, range: &Range<u64>, grows: bool) -> Result<bool, Error> {
     let mut has_changed = false;
     let size = file.volume().geometry().block_size();

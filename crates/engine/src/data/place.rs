@@ -29,7 +29,7 @@ const FLEX_GROUPS: u32 = 4;
 
 /// A source of blocks for a file.
 trait Supply {
-    /// Takes blocks for the place's `at`, and as many behind it as there are in a row.
+    /// Takes a run of blocks that begins with the block for the place's `at`.
     fn take<'a>(&self, place: &Place<'a, '_>) -> Result<TakenBlocks<'a>, Error>;
 }
 

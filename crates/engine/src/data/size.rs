@@ -15,7 +15,7 @@ use crate::token::LiveFs;
 /// No map reaches further.
 const MAP_END: u64 = 1 << 32;
 
-/// Sets the size of a regular file; gives its flags.
+/// Sets the size of a regular file; returns its flags.
 pub(crate) fn truncate(mounted: &LiveFs, ino: Ino, size: u64) -> Result<Flags, Error> {
     mounted.volume().check_ordinary(ino)?;
     let live = mounted.get(ino)?;

@@ -40,7 +40,7 @@ use crate::inode::{Exclusive, LiveInode, LoadedInode};
 use crate::map::Mappings;
 use crate::token::LiveFs;
 
-/// How often the closure is looked for anew because others changed names meanwhile.
+/// How often the closure is collected again because other threads changed names meanwhile.
 const TRIES: usize = 4;
 
 /// What came of a try to put a closure into the log.
@@ -57,8 +57,8 @@ enum Tried {
     OverBudget,
 }
 
-/// Logs what an fsync of an inode that changed last in an epoch needs, durably; whether that was done. The caller holds
-/// nothing.
+/// Logs durably what an fsync of an inode that last changed in this epoch needs; returns whether that was possible. The
+/// caller holds no lock.
 ///
 /// # Errors
 /// `Corrupt`, `Io`; `Aborted` when the device failed.
@@ -282,7 +282,7 @@ fn has_record(inode: &LoadedInode) -> bool {
         && inode::fields(inode.slot()).is_some()
 }
 
-/// Whether a file's map has blocks of its own. Its ranges can't be logged, because e2fsck builds the map anew when it
+/// Whether a file's map has blocks of its own. Its ranges can't be logged, because e2fsck builds the map again when it
 /// replays them: it takes blocks for the map that are free so far, although a later record maps them as data of another
 /// file (F15).
 fn has_index(inode: &LoadedInode) -> bool {
@@ -300,7 +300,7 @@ struct Gathered<'a> {
 }
 
 impl Gathered<'_> {
-    /// Takes a locked inode in; whether it can be logged.
+    /// Adds a locked inode to the closure; returns whether it can be logged.
     fn inode(&mut self, locked: &Exclusive<'_>) -> Result<bool, Error> {
         let live = locked.inode();
         let loaded = live.snapshot();

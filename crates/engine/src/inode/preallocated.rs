@@ -45,7 +45,7 @@ impl MountedFs {
         }
     }
 
-    /// Gives back what is kept for a file that is on no list any more; how many runs.
+    /// Gives back what is kept for a file that is on no list any more; returns the number of runs.
     fn give_back_listed(&self, ino: Ino) -> u64 {
         // One that keeps something stays in memory.
         let Some(live) = self.inodes.find(ino) else {
@@ -57,8 +57,8 @@ impl MountedFs {
         count
     }
 
-    /// Gives back all that is kept for any file or thread; how many runs. What another gives back is there when this
-    /// returns.
+    /// Gives back all that is kept for any file or thread; returns the number of runs. What another thread is giving
+    /// back is available when this returns.
     pub(crate) fn give_back_all(&self) -> u64 {
         let _alone = self.preallocations.alone();
         let runs = self.preallocations.take_runs();

@@ -113,7 +113,7 @@ impl FirstBlock<'_> {
     }
 }
 
-/// Flags that a new inode has from its directory: all of these, fewer if it is none itself.
+/// Flags that a new inode inherits from its directory: a directory inherits all of these, other inodes fewer.
 const INHERITED: [Flags; 11] = [
     Flags::SECURE_DELETE,
     Flags::UNDELETE,
@@ -143,7 +143,7 @@ fn inherited(parent: Flags, file_type: FileType) -> Flags {
 /// Extended attributes, whole name and value, that a new inode has from the start.
 pub(crate) type NewAttributes<'a> = &'a [(&'a [u8], &'a [u8])];
 
-/// Makes an inode and names it; gives its number.
+/// Makes an inode and names it; returns its number.
 pub(crate) fn create(
     mounted: &LiveFs,
     parent: Ino,

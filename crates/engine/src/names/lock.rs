@@ -9,7 +9,7 @@ use sync::Arc;
 use crate::core::Error;
 use crate::inode::{Exclusive, LiveInode, LoadedInode, MountedFs};
 
-/// How often an operation begins anew because others changed the names meanwhile.
+/// How often an operation begins again because other threads changed the names meanwhile.
 pub(crate) const TRIES: usize = 1000;
 /// Names that an inode may have, and subdirectories of a directory without an index, the parent's entries included.
 pub(crate) const LINKS_MAX: u16 = 65_000;

@@ -143,7 +143,7 @@ impl Orphans {
         }
     }
 
-    /// Says what the classic list holds, its head last: at the mount, before anyone else uses it.
+    /// Fills the classic list, its head last: at the mount, before other threads use it.
     pub(crate) fn restore(&self, chained: Vec<Arc<dyn Chained>>) {
         let mut list = self.list.lock();
         for inode in chained {

@@ -74,7 +74,7 @@ fn follow(entries: &mut [AclEntry], mode: u16) {
     }
 }
 
-/// Cuts a default ACL to what the maker of a file asked for; gives the file's permission bits.
+/// Restricts a default ACL to what the maker of a file asked for; returns the file's permission bits.
 fn cut(entries: &mut [AclEntry], mode: u16) -> u16 {
     let has_mask = entries.iter().any(|entry| entry.tag == AclTag::Mask);
     let mut left = mode & 0o777;
@@ -153,7 +153,8 @@ pub(crate) fn set(
     mounted.settle(ino, flags)
 }
 
-/// An ACL as a caller gives it, whatever its entries say together; `None` for none at all, or one without entries.
+/// An ACL in the caller's form; whether its entries are consistent is not checked. `None` if there is no ACL or it has
+/// no entries.
 fn parse(value: Option<&[u8]>) -> Result<Option<Vec<AclEntry>>, Error> {
     let Some(value) = value.filter(|value| !value.is_empty()) else {
         return Ok(None);

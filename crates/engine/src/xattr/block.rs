@@ -275,7 +275,7 @@ impl<'a> BlockChange<'a> {
 }
 
 impl LockedChange<'_> {
-    /// Makes the change; gives the block that the inode has from now on, 0 for none.
+    /// Makes the change; returns the block that the inode has from now on, 0 for none.
     pub(super) fn apply(mut self, handle: &Handle<'_>) -> FsBlock {
         let write = |pin: &Pin, new: &[u8]| pin.change(handle, |block| block.copy_from_slice(new));
         let at = match (self.fate, &self.old.old) {

@@ -72,7 +72,7 @@ enum Above<'a, K, V> {
     Exclusive(u64, RwLockWriteGuard<'a, Body<K, V>>),
 }
 
-/// Puts a value into a leaf's items; whether its key was there.
+/// Puts a value into a leaf's items; returns whether its key was there.
 type Put<'a, K, V> = dyn FnMut(&mut Vec<(K, V)>, V) -> bool + 'a;
 
 /// How a try to insert ended.
@@ -347,7 +347,8 @@ impl<K: Ord + Copy + Default, V> LogTree<K, V> {
         self.height.set(child.level + 1);
     }
 
-    /// Gives up an item; whether it was there. Its leaf alone is locked for writing. The log itself removes nothing.
+    /// Removes an item; returns whether it was there. Its leaf alone is locked for writing. The log itself removes
+    /// nothing.
     #[cfg(test)]
     pub(crate) fn remove(&self, key: &K) -> bool {
         let removed = descend(self.anchor.body.read(), key, |items| {

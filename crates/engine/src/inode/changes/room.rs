@@ -48,7 +48,7 @@ impl Leaf {
         }
     }
 
-    /// Counts what is placed; whether all that was counted surely fits.
+    /// Counts the names that are placed; returns whether everything counted so far is certain to fit.
     pub(super) fn place(&mut self, placed: &Placed) -> bool {
         self.names += placed.names;
         self.longest = self.longest.max(placed.longest);

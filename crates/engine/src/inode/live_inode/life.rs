@@ -22,7 +22,7 @@ pub(crate) struct InodeLife {
     linkable: Guarded<bool>,
     /// The epoch in which the inode was made; 0 if that was before it came into memory. [lock]
     born: Guarded<u64>,
-    /// Where it is noted down among the orphans. [lock, exclusive]
+    /// Where it is recorded among the orphans. [lock, exclusive]
     pub(super) orphan: OrphanPlace,
 }
 
@@ -71,7 +71,7 @@ impl InodeLife {
         self.orphan.get() != Noted::Nowhere
     }
 
-    /// Says whether the inode, without names, may get one. The caller has its lock.
+    /// Sets whether the inode, which has no name, may get one. The caller has its lock.
     pub(crate) fn set_linkable(&self, linkable: bool) {
         self.linkable.set(linkable);
     }
@@ -81,7 +81,7 @@ impl InodeLife {
         self.linkable.get()
     }
 
-    /// Says that the inode is made in this epoch. The caller has its lock.
+    /// Records that the inode is made in this epoch. The caller has its lock.
     pub(crate) fn set_born(&self, epoch: Epoch) {
         self.born.set(epoch.0);
     }

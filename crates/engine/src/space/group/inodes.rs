@@ -249,7 +249,7 @@ impl InodeNumbers {
         self.space.durable(count);
     }
 
-    /// Takes a share of one number; whether there was one.
+    /// Takes a share of one number; returns whether one was available.
     pub(crate) fn share_one(&self) -> bool {
         self.space.share(1, 0) == 1
     }

@@ -200,7 +200,7 @@ impl Groups {
             if slot.bits.is_none() && slot.loads == loads {
                 let mut bits = Box::new(loaded?);
                 let free = bits.buddy().free();
-                // The bitmap counts, whatever the descriptor said.
+                // The bitmap counts, whatever the descriptor records.
                 self.blocks
                     .add(i64::from(free) - i64::from(Kept::get(&kept.free_blocks)));
                 slot.bits = Some(bits);
@@ -229,7 +229,7 @@ impl Groups {
         }
     }
 
-    /// Says what a group has, under its lock.
+    /// Publishes a group's counts. The caller has the group's lock.
     fn say(&self, group: Group, bits: &mut Bits) {
         let kept = &self.kept[group.0 as usize];
         let buddy = bits.buddy();

@@ -112,7 +112,7 @@ impl ExactSum {
         self.lanes.mine().refused.get()
     }
 
-    /// Takes a share out of the thread's lease, which is drawn first if need be; whether there was one.
+    /// Takes a share out of the thread's lease, which is drawn first if necessary; returns whether one was available.
     fn share_of_lease(&self, want: i64) -> bool {
         let mut lease = self.lanes.mine().lease.lock();
         // `end_leases` sets it and then waits for this lane.

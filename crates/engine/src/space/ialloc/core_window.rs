@@ -61,8 +61,8 @@ impl CoreWindows {
         Some(part.word * 64 + bit)
     }
 
-    /// Takes numbers of a group, of which the caller has the share, for the calling thread; gives one of them, and what
-    /// of the share was not used.
+    /// Takes numbers of a group for the calling thread; the caller has taken a share for them. Returns one of the
+    /// numbers, and the part of the share that was not used.
     pub(super) fn fill_and_take(
         &self,
         place: Place<'_>,
@@ -92,7 +92,7 @@ impl CoreWindows {
         (Some(chunk.first()), share - chunk.len())
     }
 
-    /// Gives all numbers back; how many.
+    /// Gives all numbers back; returns how many they were.
     pub(super) fn draw_back(&self, inodes: &InodeNumbers) -> u32 {
         let of_lane = |lane: &Lane| {
             let mut parts = lane.0.lock();

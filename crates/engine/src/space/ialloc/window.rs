@@ -143,7 +143,7 @@ impl Window {
         (taken, filling.share - count, looked)
     }
 
-    /// Gives all numbers back; how many.
+    /// Gives all numbers back; returns how many they were.
     pub(super) fn draw_back(&self) -> u32 {
         let mut state = self.state.lock();
         give_back(&self.inodes, &mut state)
@@ -367,7 +367,7 @@ impl Filling<'_> {
         self.share - self.rest(chunks) >= (self.share / 2).clamp(1, ENOUGH_BESIDE)
     }
 
-    /// Of the directory's own; gives how many words were looked at.
+    /// Takes numbers from the directory's own chunks; returns how many words were read.
     fn gather_own(&self, own: &[Chunk], chunks: &mut Vec<Chunk>) -> u32 {
         let least = (self.names / 4).clamp(1, BLOCK / 2);
         let own = own.iter().map(|own| worth_taking(*own, least));
@@ -384,7 +384,7 @@ impl Filling<'_> {
         looked
     }
 
-    /// Beside those of the directory's files; gives how many words were looked at.
+    /// Takes numbers next to those of the directory's files; returns how many words were read.
     fn gather_beside(&self, chunks: &mut Vec<Chunk>) -> u32 {
         // Words of which the directory's own were taken: what else is free there is others'.
         let mut seen: Vec<u32> = chunks.iter().map(|chunk| chunk.word).collect();

@@ -273,7 +273,7 @@ impl Preallocations {
         (over, must_list.then(|| self.list(ino)).flatten())
     }
 
-    /// Puts a file on the calling thread's list; gives the one that has no room there any more.
+    /// Puts a file on the calling thread's list; returns the file that has no room there any more.
     fn list(&self, ino: Ino) -> Option<Ino> {
         let mut files = self.lanes.mine().kept.files.lock();
         files.push_back(ino);
@@ -329,7 +329,7 @@ impl Preallocations {
         Ok(taken)
     }
 
-    /// Keeps a run for the calling thread's small files of `home`; gives back one that has no room any more.
+    /// Keeps a run for the calling thread's small files of `home`; returns a run that has no room any more.
     #[must_use]
     pub(crate) fn keep_near(&self, home: u32, blocks: Aside) -> Option<Aside> {
         self.count(&blocks, 1);

@@ -166,7 +166,7 @@ impl Doomed {
         self.is_served()
     }
 
-    /// Says whether threads serve the queue from now on.
+    /// Sets whether threads serve the queue from now on.
     pub(crate) fn serve(&self, is_served: bool) {
         let _waiting = self.waiting.lock();
         self.is_served.set(is_served);

@@ -3,7 +3,7 @@
 
 use sync::Guarded;
 
-/// Where an inode is noted down.
+/// Where an orphan is recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Noted {
     /// Nowhere.
@@ -14,7 +14,7 @@ pub(crate) enum Noted {
     List(u64),
 }
 
-/// An inode's memory of where it is noted down.
+/// The place where an inode is recorded among the orphans, kept in the inode.
 #[derive(Default)]
 pub(crate) struct OrphanPlace(
     /// 0: nowhere; a slot's number and 1; or a place of the list and [`LIST`]. [lock, exclusive]
@@ -24,7 +24,7 @@ pub(crate) struct OrphanPlace(
 const LIST: u64 = 1 << 63;
 
 impl OrphanPlace {
-    /// Where the inode is noted down.
+    /// Where the inode is recorded.
     pub(crate) fn get(&self) -> Noted {
         match self.0.get() {
             0 => Noted::Nowhere,
@@ -34,7 +34,7 @@ impl OrphanPlace {
         }
     }
 
-    /// Says where the inode is noted down from now on.
+    /// Sets where the inode is recorded from now on.
     pub(crate) fn set(&self, noted: Noted) {
         let word = match noted {
             Noted::Nowhere => 0,

@@ -30,8 +30,7 @@ use sync::{CachePadded, Hint, OnceLock};
 /// Words to a line: 128 bytes, for neighbouring lines of 64 bytes are often fetched together.
 pub(super) const LINE: u32 = 16;
 
-/// Ranges that there are at least, if the file has lines enough: threads up to that many begin with counts of their
-/// own.
+/// The fewest ranges, if the file has enough lines: up to this number of threads begin with counts of their own.
 const RANGES: u32 = 128;
 
 /// How the slots are laid out, and where threads begin.

@@ -83,7 +83,7 @@ impl FakeDevice for Memory {
     }
 }
 
-/// A disk as far as the log is about it: names, and how many links each inode in use says that it has.
+/// The parts of a disk that the log changes: names, and the link count of each inode in use.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct Disk {
     names: BTreeMap<NamePlace, Ino>,
@@ -163,7 +163,7 @@ impl Disk {
         self
     }
 
-    /// Each inode says as many links as it has names.
+    /// Each inode's link count is the number of its names.
     fn assert_agrees(&self, what: &str) {
         let mut links = BTreeMap::new();
         for ino in self.names.values() {
