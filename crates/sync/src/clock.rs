@@ -4,7 +4,7 @@
 
 pub use std::time::{Duration, Instant};
 
-/// A moment by the wall clock in the type of others' interfaces, to be converted; its own clock is not asked.
+/// A moment by the wall clock in the type that other interfaces use. It is only converted; its `now` is never called.
 pub use std::time::SystemTime as HostTime;
 
 /// The monotonic clock.

@@ -100,7 +100,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// Nobody waits yet.
+    /// A condition that no thread waits for yet.
     #[must_use]
     pub const fn new() -> Condvar {
         Condvar(parking_lot::Condvar::new())

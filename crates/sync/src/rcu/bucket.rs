@@ -203,7 +203,7 @@ impl<T> Bucket<T> {
         self.tags.store(tags | MOVED, Ordering::SeqCst);
     }
 
-    /// The count of removals goes on where another's stands. Nobody else can reach the bucket.
+    /// Continues the count of removals from that of another bucket. No other thread can reach the bucket.
     pub(super) fn continue_version(&self, of: &Bucket<T>) {
         // Relaxed: published with the bucket.
         self.version.store(of.version(), Ordering::Relaxed);

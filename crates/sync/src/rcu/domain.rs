@@ -214,7 +214,7 @@ impl<G: Send> Domain<G> {
         }
     }
 
-    /// The present epoch: what was out of reach when it was `e` is reached by nobody once it is `e + 2`.
+    /// The present epoch: what became unreachable when it was `e` is seen by no thread once it is `e + 2`.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         // SeqCst: pairs with the exchange in `advance`.

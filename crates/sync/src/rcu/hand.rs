@@ -235,7 +235,7 @@ impl<T: Keyed> CountedTable<T> {
     }
 }
 
-/// Marks what nobody has. The caller has the bucket's lock.
+/// Marks the entries that no thread has. The caller has the bucket's lock.
 fn mark<T: Keyed>(first: &Bucket<T>) {
     for line in first.lines() {
         for slot in 0..bucket::SLOTS {
