@@ -61,7 +61,7 @@ impl Journal {
                     self.statistics.flushes.add(1);
                     self.home.flush()?;
                 }
-                // A flush beside it that failed may have lost what was written.
+                // If a concurrent flush failed, it may have lost what was written here.
                 self.abort.check()
             });
             // 3.

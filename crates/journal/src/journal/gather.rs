@@ -59,7 +59,7 @@ impl Company {
         self.is_gathering
     }
 
-    /// Nobody asks any more: there is nothing to wait for, or no sense in it.
+    /// Forgets the threads that asked, because the job is done already or can't be done.
     pub(crate) fn give_up(&mut self) {
         self.asking = 0;
     }
