@@ -257,7 +257,7 @@ fn note_access(mounted: &LiveFs, ino: Ino) -> Result<(), Error> {
     if writing.atime == Atime::Never {
         return Ok(());
     }
-    // Nobody waits with a read until a frozen file system is thawed.
+    // A read does not wait until a frozen file system is thawed.
     let Some(_change) = writing.gate.try_enter() else {
         return Ok(());
     };

@@ -60,7 +60,7 @@ pub struct ListedEntry {
     pub is_encrypted: bool,
 }
 
-/// Blocks that a look for a name in a directory reads one after the other; `None` where an index leads to it.
+/// Blocks that a lookup in a directory reads one after the other; `None` if an index leads to the name.
 pub(crate) fn blocks_a_look(volume: &OpenVolume, inode: LoadedInode) -> Result<Option<u64>, Error> {
     let directory = Directory::new(volume, inode)?;
     Ok((!directory.is_indexed()).then_some(directory.blocks))

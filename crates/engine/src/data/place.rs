@@ -115,7 +115,7 @@ impl<'a> Place<'a, '_> {
         self.next.unwrap_or_else(|| {
             let own = self.first_goal(0).1;
             let first = goals.first(geometry, ino, own, self.end - self.at);
-            // Others' files have taken blocks there, which may lie where pointers do not reach.
+            // The goal depends on blocks that other files took, so it may be where pointers do not reach.
             if self.is_tree() || first.0 >> 32 == 0 {
                 first
             } else {

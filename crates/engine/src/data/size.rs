@@ -95,7 +95,7 @@ fn shrink(file: Changing<'_>, size: u64, from: u64, stamps: bool) -> Result<(), 
             // Without names it is among the orphans, and stays there.
             _ if is_nameless => Orphan::Stays,
             true => Orphan::Added,
-            // An earlier truncation may have come to nothing halfway.
+            // An earlier truncation may have failed halfway.
             false => Orphan::Removed,
         };
         file.apply_all(Some(draft.prepare()?), orphan, stamps, |inode| {

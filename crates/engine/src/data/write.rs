@@ -187,7 +187,7 @@ fn step(
     }
 }
 
-/// Writes what is within the file and its data blocks, beside others that do so.
+/// Writes bytes that are within the file and its data blocks; other threads may do so at the same time.
 fn overwrite_shared(
     mounted: &LiveFs,
     live: &LiveInode,

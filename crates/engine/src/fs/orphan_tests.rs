@@ -146,7 +146,7 @@ fn steps(device: &Recorder, fs: &InodeFs, left: usize) {
     sync();
     fs.release(open).unwrap();
     sync();
-    // Slots again, where there were none.
+    // The orphan file has slots again.
     drop(claims);
     fs.release(unnamed).unwrap();
     fs.create_unnamed(Ino::ROOT, NEW).unwrap();

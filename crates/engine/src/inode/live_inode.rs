@@ -55,7 +55,7 @@ pub(crate) struct LiveInode {
     pub(crate) write_errors: WriteErrors,
     /// Blocks that the file will need as it grows.
     kept: OfFile,
-    /// What fast commits keep of it, where there are any.
+    /// Its state for the fsync log, if the journal has an area for fast commits.
     logging: Option<Logging>,
     /// What inode allocation keeps with it.
     of_ialloc: OfInode,
@@ -122,7 +122,7 @@ pub(crate) enum WasInPlace {
     Nothing,
     /// A map or attributes, which Linux and e2fsck leave there.
     Lasting,
-    /// Nobody has looked.
+    /// It has not been checked.
     Unseen,
 }
 

@@ -77,7 +77,7 @@ pub(crate) struct InodesInMemory {
     next_trim: CachePadded<NextTrim>,
     /// Inodes that another thread had added in between.
     lost: Counter,
-    /// Inodes that were loaded in vain, because another instance left in between.
+    /// Inodes whose loading had to be repeated, because another instance left the table meanwhile.
     stale: Counter,
     /// Inodes that left memory.
     gone: Counter,

@@ -93,7 +93,7 @@ impl<'a> LostName<'a> {
                 let heir = inherits(heir);
                 (Fate::Deleted(Box::new(deletion.lock()?), cost), heir)
             }
-            // What was prepared of a part is done with nothing else locked.
+            // A part is carried out later, with nothing else locked.
             None | Some(Prepared::Part(_)) => {
                 let (change, live) = heir.unzip();
                 let entry = mounted.orphans().add(&**locked.inode());

@@ -226,7 +226,7 @@ fn hold_root(mounted: &LiveFs, root: Ino) -> Result<WalkEnd, Error> {
     })
 }
 
-/// What a look at the last name led to.
+/// The result of looking at a path's last name.
 enum Finish {
     Done(WalkEnd),
     /// A symbolic link that is followed, with its target.

@@ -153,8 +153,8 @@ pub(crate) fn set(
     mounted.settle(ino, flags)
 }
 
-/// An ACL in the caller's form; whether its entries are consistent is not checked. `None` if there is no ACL or it has
-/// no entries.
+/// An ACL in the caller's form; whether its entries are consistent is not checked. `None` if the caller has none, or
+/// one without entries.
 fn parse(value: Option<&[u8]>) -> Result<Option<Vec<AclEntry>>, Error> {
     let Some(value) = value.filter(|value| !value.is_empty()) else {
         return Ok(None);

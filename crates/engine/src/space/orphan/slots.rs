@@ -153,7 +153,7 @@ struct Range {
     turn: Hint<u32>,
 }
 
-/// What a look for a slot met.
+/// What a search for a slot found.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Met {
     /// Words that others took between the look and the swap.

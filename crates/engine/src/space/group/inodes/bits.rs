@@ -386,7 +386,7 @@ impl InodeBits {
         let mut second = None;
         for word in (last..end).chain(first..last.min(end)) {
             looked += 1;
-            // Relaxed: a look; taking it looks again.
+            // Relaxed: a guess; taking the number checks it again.
             let free = !self.used.word(word).load(Ordering::Relaxed) & self.readable(word);
             if lowest_chunk(free, size) != 0 {
                 let chunk = self.take_of_word(word, |free| lowest_chunk(free, size));
