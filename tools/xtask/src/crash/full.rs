@@ -121,7 +121,8 @@ pub fn run(root: &Path, options: &[&str]) -> Result<String, String> {
     table(&commit, &folder, &parts)
 }
 
-/// The last commit that changed what is simulated, and whether that has changed since.
+/// The last commit that changed code that is simulated, and whether that has changed since. A commit that changes
+/// nothing but lines of comments and empty lines simulates the same.
 fn commit(root: &Path) -> Result<String, String> {
     let git = |words: &[&str]| {
         let mut command = Command::new("git");
@@ -130,15 +131,31 @@ fn commit(root: &Path) -> Result<String, String> {
         let output = output.map_err(|error| format!("git does not start: {error}"))?;
         Ok::<String, String>(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    let commit = git(&["log", "-1", "--abbrev=7", "--format=%h"])?;
-    if commit.is_empty() {
-        return Err("no commit of git says what is simulated".into());
+    let options = ["--unified=0", "--no-renames", "--no-ext-diff"];
+    let commits = git(&["log", "--abbrev=7", "--format=%h"])?;
+    for commit in commits.lines() {
+        let show = ["show", "--format=", "-m", "--first-parent", commit];
+        if changes_code(&git(&[&show[..], &options[..]].concat())?) {
+            let since = git(&[&["diff", "HEAD"], &options[..]].concat())?;
+            let suffix = if changes_code(&since) { "-changed" } else { "" };
+            return Ok(format!("{commit}{suffix}"));
+        }
     }
-    if git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty() {
-        Ok(commit)
-    } else {
-        Ok(commit + "-changed")
-    }
+    Err("no commit of git says what is simulated".into())
+}
+
+/// Whether a difference, as git shows it without lines around it, has a line that is neither empty nor a comment.
+fn changes_code(difference: &str) -> bool {
+    difference.lines().any(|line| {
+        let is_header = ["+++ b/", "--- a/", "+++ /dev/null", "--- /dev/null"]
+            .iter()
+            .any(|start| line.starts_with(start));
+        let changed = line.strip_prefix(['+', '-']).filter(|_| !is_header);
+        changed.is_some_and(|text| {
+            let text = text.trim_start();
+            !text.is_empty() && !text.starts_with("//")
+        })
+    })
 }
 
 /// All parts, those that find most first, the longest last.
@@ -356,5 +373,29 @@ fn table(commit: &str, folder: &Path, parts: &[Part]) -> Result<String, String> 
             "{missing} parts are not done: run it again to go on"
         )),
         (failures, _) => Err(format!("{failures} failures: see {}", folder.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::changes_code;
+
+    #[test]
+    fn a_commit_that_changes_only_comments_keeps_what_was_simulated() {
+        let header = "diff --git a/x.rs b/x.rs\n--- a/x.rs\n+++ b/x.rs\n@@ -1 +1,2 @@ fn x() {\n";
+        for kept in ["-    // a\n+    /// b\n+//! c\n+\n", ""] {
+            assert!(!changes_code(&format!("{header}{kept}")), "{kept}");
+        }
+        for changed in [
+            "-    a();\n",
+            "+    a(); // b\n",
+            "-// a\n+a\n",
+            "---a\n",
+            "+++a;\n",
+        ] {
+            assert!(changes_code(&format!("{header}{changed}")), "{changed}");
+        }
+        let made = "diff --git a/x.rs b/x.rs\n--- /dev/null\n+++ b/x.rs\n@@ -0,0 +1 @@\n+a\n";
+        assert!(changes_code(made));
     }
 }
