@@ -9,7 +9,6 @@
 //! # Locking
 //!
 //! A change costs its thread one load, unless it is the first since the committing thread looked. That thread sleeps
-//! A change costs its thread one load, unless it is the first since the committing thread looked. That thread sleeps
 //! while nothing changes, and is woken by the first change after that; while changes come it looks every [`QUIET`]. The
 //! flags live in [`Idle`], so no memory is reclaimed. Tested with threads:
 //! `a_change_is_committed_when_nothing_follows_it_and_not_before`.

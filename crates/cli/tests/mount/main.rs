@@ -7,6 +7,7 @@ mod anchors;
 mod basics;
 mod caches;
 mod changes;
+mod clocks;
 mod crash;
 mod endings;
 mod halfway;
