@@ -51,6 +51,9 @@ const STEPS: [Step; 10] = [
     }),
 ];
 
+/// The features of the library that users can ask for.
+const FEATURES: &str = "lanefs/build lanefs/casefold lanefs/check lanefs/extract lanefs/tracing";
+
 /// The steps that the second process of a whole run does.
 const BESIDE: [&str; 2] = ["sharing", "instructions"];
 /// The first step that needs all processors.
@@ -140,17 +143,24 @@ fn counting(tally: &mut Tally, note: Result<String, String>) -> Result<String, S
     note
 }
 
-/// Builds it with every warning an error. The doc comments of the program are its help texts, in a syntax of their own.
+/// Builds the documentation of the libraries that users get, with every warning an error. The doc comments of the
+/// program are its help texts, in a syntax of their own.
 fn documentation(root: &Path) -> Result<String, String> {
-    let arguments = [
-        "doc",
-        "--workspace",
-        "--exclude",
-        "lanefs-cli",
-        "--no-deps",
-        "--locked",
-        "--quiet",
-    ];
+    let folders = std::fs::read_dir(root.join("crates"))
+        .map_err(|error| format!("reading the folder `crates` failed: {error}"))?;
+    let mut libraries = vec!["lanefs".to_owned()];
+    for entry in folders {
+        let entry = entry.map_err(|error| format!("reading `crates` failed: {error}"))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !["lanefs", "cli"].contains(&name.as_str()) {
+            libraries.push(format!("lanefs-{name}"));
+        }
+    }
+    let mut arguments = vec!["doc", "--no-deps", "--locked", "--quiet"];
+    arguments.extend(["--features", FEATURES]);
+    for library in &libraries {
+        arguments.extend(["--package", library]);
+    }
     let flags = "-D warnings -A rustdoc::private_intra_doc_links";
     cargo(root, &arguments, &[("RUSTDOCFLAGS", flags)])
 }

@@ -14,7 +14,7 @@ pub(super) fn check(root: &Path) -> Result<String, String> {
         .partition(|target| is_installed(root, target) || install(root, target));
     if !present.is_empty() {
         let mut arguments = vec!["check", "--package", "lanefs", "--locked", "--quiet"];
-        arguments.extend(["--features", "build casefold check extract tracing"]);
+        arguments.extend(["--features", super::FEATURES]);
         arguments.extend(present.iter().flat_map(|target| ["--target", target]));
         super::cargo(root, &arguments, &[("RUSTFLAGS", "-D warnings")])?;
     }
