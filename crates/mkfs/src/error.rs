@@ -1,17 +1,17 @@
-//! Why a file system could not be made: what, where, and what to do.
+//! Why a file system could not be made: what is wrong, with which option, and what to do.
 
 use device::DeviceError;
 
-/// Where the sizes lie at which a file system may be possible that is not possible at one size.
+/// At which other sizes a file system may be possible that is impossible at one size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OtherSize {
-    /// Only above.
+    /// Only at larger sizes.
     Larger,
-    /// Only below.
+    /// Only at smaller sizes.
     Smaller,
-    /// Above or below.
+    /// At larger or smaller sizes.
     Any,
-    /// Only below, because ext4 has a limit there.
+    /// Only at smaller sizes, because ext4 has a limit there.
     WithinLimits,
 }
 
@@ -19,37 +19,37 @@ pub enum OtherSize {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An option has a value that ext4, or this program, does not have.
+    /// An option has a value that ext4 or this program does not support.
     #[error("{option}: {reason}")]
     Option {
         /// The option as mke2fs spells it (`-b`, `-O bigalloc`, `-E stride`).
         option: String,
-        /// What is wrong with it, and what would do.
+        /// What is wrong with it, and which value would be possible.
         reason: String,
     },
-    /// An option that a file system of this size can't have, and one of another size can.
+    /// An option that is impossible for a file system of this size, but possible at another size.
     #[error("{option}: {reason}")]
     OptionForSize {
         /// The option as mke2fs spells it.
         option: String,
-        /// What is wrong with it, and what would do.
+        /// What is wrong with it, and which value would be possible.
         reason: String,
-        /// Which sizes are possible with it.
+        /// At which sizes the option is possible.
         instead: OtherSize,
     },
-    /// What was asked for does not fit in the size given.
+    /// What the options ask for does not fit in the given size.
     #[error(
         "the file system does not fit: {what} ({size} bytes given); make it larger, or {instead}"
     )]
     TooSmall {
         /// What does not fit.
         what: String,
-        /// The size given, in bytes.
+        /// The given size in bytes.
         size: u64,
         /// What else would help.
         instead: &'static str,
     },
-    /// A journal was asked for, and the file system is too small for one.
+    /// The options ask for a journal, and the file system is too small for one.
     #[error(
         "{option}: a file system of {size} bytes is too small for a journal; make it at least {least} bytes, or leave \
          the journal out (-O ^has_journal)"
@@ -57,9 +57,9 @@ pub enum Error {
     NoRoomForJournal {
         /// The option that asks for it.
         option: &'static str,
-        /// The size given, in bytes.
+        /// The given size in bytes.
         size: u64,
-        /// The least size with a journal, in bytes.
+        /// The smallest size with a journal, in bytes.
         least: u64,
     },
     /// The usage given to [`crate::Layout::finish`] contradicts the layout.
@@ -90,7 +90,7 @@ impl Error {
         }
     }
 
-    /// The same error about an option, which images of these other sizes can have.
+    /// Returns the same error about an option, which is possible at these other sizes.
     pub(crate) fn of_size(self, instead: OtherSize) -> Error {
         match self {
             Error::Option { option, reason } | Error::OptionForSize { option, reason, .. } => {
@@ -100,7 +100,7 @@ impl Error {
         }
     }
 
-    /// The sizes at which the same options may be possible; `None` where the size is not the cause.
+    /// The other sizes at which the same options may be possible; `None` if the size is not the cause.
     #[must_use]
     pub fn other_size(&self) -> Option<OtherSize> {
         match self {

@@ -1,9 +1,9 @@
-//! Where everything goes: the plan of an image, made without any I/O.
+//! The plan of an image: the place of everything, decided without any I/O.
 //!
-//! [`Layout::used`] covers what belongs to the layout itself: superblocks and their backups, group descriptors and
-//! those reserved for growth, bitmaps, inode tables, and the contents of journal, resize inode, orphan file and
-//! multi-mount protection. The root directory and lost+found are not in it: the caller that fills the image places
-//! them.
+//! [`Layout::used`] covers what belongs to the layout itself: superblocks and their backups, group descriptors and the
+//! blocks reserved for them, bitmaps, inode tables, and the contents of journal, resize inode, orphan file and
+//! multi-mount protection. It does not cover the root directory and lost+found, which the caller that fills the image
+//! places.
 
 use ondisk::{BlockSize, Feature, FsBlock, Geometry, Group, Ino, Superblock};
 
@@ -28,7 +28,7 @@ impl FilePlan {
     }
 }
 
-/// What of the options matters after planning.
+/// What is needed of the options after planning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Habits {
     pub lazy_tables: bool,
@@ -66,14 +66,14 @@ impl std::fmt::Debug for Layout {
     }
 }
 
-/// A size that all options can have.
+/// A size at which all options are possible.
 const CHECKED_BYTES: u64 = 64 << 30;
 
 impl Layout {
-    /// Checks what no size changes.
+    /// Checks everything that does not depend on the size.
     ///
     /// # Errors
-    /// Options that don't exist, contradict each other or can't be made, by name.
+    /// Options that don't exist, contradict each other or are not supported, by name.
     pub fn check(options: &Options) -> Result<(), Error> {
         Shape::unsettled(CHECKED_BYTES, options).map(|_| ())
     }
@@ -149,9 +149,9 @@ impl Layout {
         Ok(layout)
     }
 
-    /// This layout with the numbers of `shape`, whose inode tables must not be longer. `last` is the place of a last
-    /// group that this layout does not have; the blocks of `settled` count as used, too. Adjacent tables stay adjacent,
-    /// so the blocks that they no longer need form one run after the last of them.
+    /// This layout with the numbers of `shape`, whose inode tables must not be longer. `last` is the place of the last
+    /// group if this layout does not have that group. The blocks of `settled` count as used, too. Adjacent tables stay
+    /// adjacent, so the blocks that they no longer need form one run after the last table.
     pub(crate) fn with_shape(
         &self,
         shape: Shape,
@@ -203,7 +203,7 @@ impl Layout {
         }
     }
 
-    /// Takes bitmaps and inode tables.
+    /// Marks the blocks of bitmaps and inode tables as taken.
     fn take_groups(&self, space: &mut Space) {
         for place in &self.places {
             space.take(place.block_bitmap.0, 1);
@@ -212,7 +212,7 @@ impl Layout {
         }
     }
 
-    /// Takes the blocks of the layout's own files.
+    /// Marks the blocks of the layout's own files as taken.
     fn take_files(&self, space: &mut Space) {
         let orphan = self.orphan.as_ref().map(|(_, plan)| plan);
         for plan in self.journal.iter().chain(orphan) {
@@ -314,7 +314,7 @@ impl Layout {
         Ok(blocks)
     }
 
-    /// What is taken for good: metadata of the groups, and the journal.
+    /// Counts what is never free: the metadata of the groups, and the journal.
     fn count_overhead(&mut self) {
         let journal = self.journal.as_ref().map_or(0, FilePlan::blocks);
         let bits = self.shape.cluster_bits;
@@ -323,7 +323,7 @@ impl Layout {
         } else {
             self.group_metadata_in_clusters()
         };
-        // More than 2^32 clusters of overhead do not occur: inodes are fewer than that.
+        // An image never has more than 2^32 clusters of overhead, because it has fewer inodes than that.
         let clusters = u32::try_from((groups + journal) >> bits).unwrap_or(0);
         self.superblock.set_overhead_clusters(clusters);
     }
@@ -344,13 +344,13 @@ impl Layout {
         self.shape.blocks - space.free(0, self.shape.blocks)
     }
 
-    /// Bytes of the image: whole blocks.
+    /// The size of the image in bytes: a whole number of blocks.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.geometry.bytes()
     }
 
-    /// Bytes a block.
+    /// Bytes in a block.
     #[must_use]
     pub fn block_size(&self) -> BlockSize {
         self.shape.block_size
@@ -362,13 +362,13 @@ impl Layout {
         &self.geometry
     }
 
-    /// The superblock, all but the counts of what is free.
+    /// The superblock, complete except for the counts of free blocks and inodes.
     #[must_use]
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// Seconds since 1970 that the layout's own time stamps bear.
+    /// The time of the layout's own time stamps, in seconds since 1970.
     #[must_use]
     pub fn time(&self) -> i64 {
         self.habits.time
@@ -383,13 +383,13 @@ impl Layout {
         self.places[group.0 as usize]
     }
 
-    /// How many groups there are.
+    /// The number of groups.
     #[must_use]
     pub fn groups(&self) -> u32 {
         self.geometry.groups()
     }
 
-    /// Every block the layout itself uses: ascending, not overlapping, not touching, whole clusters.
+    /// All blocks that the layout itself uses, as ascending runs of whole clusters that neither overlap nor touch.
     #[must_use]
     pub fn used(&self) -> &[BlockRun] {
         &self.used
@@ -408,7 +408,7 @@ impl Layout {
     }
 }
 
-/// The journal's size; drops the features that need one when the image is too small for it.
+/// The journal's size. If the image is too small for a journal, drops the features that need one.
 fn journal_size(shape: &mut Shape, options: &Options) -> Result<JournalSize, Error> {
     if !shape.has(Feature::HAS_JOURNAL) || options.journal.device.is_some() {
         return Ok(JournalSize::default());

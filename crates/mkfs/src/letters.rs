@@ -1,21 +1,21 @@
-//! mke2fs's letters and their arguments as text, for the command line and for scripts that already speak them.
+//! mke2fs's option letters and their arguments as text, for the command line and for scripts that use them.
 
 use ondisk::BlockSize;
 
 use crate::{BlocksOrBytes, Error, FsType, Options, UsageType};
 
-/// What a letter whose argument can't be read is answered.
+/// The error for a letter whose argument can't be read.
 fn bad(option: &str, value: &str, wanted: &str) -> Error {
     Error::option(format!("{option} {value}"), format!("is not {wanted}"))
 }
 
-/// A whole number that fits its field, spelled as [`whole`] takes it.
+/// A whole number that fits its field, written in a form that [`whole`] accepts.
 fn number<T: TryFrom<u64>>(option: &str, value: &str, wanted: &str) -> Result<T, Error> {
     let number = whole(value.trim()).and_then(|number| T::try_from(number).ok());
     number.ok_or_else(|| bad(option, value, wanted))
 }
 
-/// A whole number as C's `strtoul` takes it with base 0, which is how mke2fs reads all of them: decimal, hexadecimal
+/// A whole number in a form that C's `strtoul` accepts with base 0, as mke2fs reads all numbers: decimal, hexadecimal
 /// after `0x`, octal after `0`.
 fn whole(text: &str) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
@@ -24,13 +24,13 @@ fn whole(text: &str) -> Option<u64> {
         None if lower.len() > 1 && lower.starts_with('0') => (&lower[1..], 8),
         None => (&lower[..], 10),
     };
-    // `from_str_radix` would take a sign.
+    // `from_str_radix` would accept a sign.
     let signed = digits.starts_with(['+', '-']);
     u64::from_str_radix(digits, base).ok().filter(|_| !signed)
 }
 
-/// A size as mke2fs takes it: a number with `K`, `M`, `G`, `T` (powers of 1024, in bytes) or `s` (sectors of 512
-/// bytes); without a letter, a number of units of `unit` bytes. `KiB`, `MiB` and so on are understood, too.
+/// A size as mke2fs accepts it: a number followed by `K`, `M`, `G`, `T` (powers of 1024, in bytes) or `s` (sectors of
+/// 512 bytes); without a letter, a number of units of `unit` bytes. `KiB`, `MiB` and so on are accepted, too.
 ///
 /// # Errors
 /// If `text` is not such a number, or the size does not fit 64 bits.
@@ -40,10 +40,10 @@ pub fn parse_size(option: &str, text: &str, unit: u64) -> Result<u64, Error> {
     bytes.ok_or_else(|| bad(option, text, "a size below 16 EiB"))
 }
 
-/// A size in two parts.
+/// A size as a number and the factor of its letter.
 struct Size {
     number: u64,
-    /// What its letter multiplies it by, to bytes.
+    /// The factor from the letter's unit to bytes; `None` without a letter.
     factor: Option<u64>,
 }
 
@@ -108,12 +108,12 @@ fn switch(option: &str, value: Option<&str>) -> Result<bool, Error> {
 }
 
 impl Options {
-    /// Takes one of mke2fs's letters with its argument (empty for those without): `set('b', "4096")`,
-    /// `set('E', "stride=16,lazy_itable_init=0")`. Letters that only concern a command's conduct (`n`, `q`, `v`, `F`)
-    /// are not among them.
+    /// Sets an option by mke2fs's letter and its argument (empty for letters without one): `set('b', "4096")`,
+    /// `set('E', "stride=16,lazy_itable_init=0")`. Letters that only control how the program runs (`n`, `q`, `v`, `F`)
+    /// are not accepted.
     ///
     /// # Errors
-    /// Letters and arguments that can't be understood, or can't be made, by name.
+    /// Letters and arguments that are unknown or not supported, by name.
     pub fn set(&mut self, letter: char, value: &str) -> Result<(), Error> {
         let option = &format!("-{letter}");
         match letter {
@@ -203,7 +203,7 @@ impl Options {
     }
 
     fn set_extended(&mut self, option: &str, name: &str, value: Option<&str>) -> Result<(), Error> {
-        // A value that is missing is refused where it is read.
+        // If a required value is missing, the code that reads it reports that.
         let text = value.unwrap_or_default();
         let count = "a number";
         match name {
@@ -272,7 +272,7 @@ fn block_size(value: &str) -> Result<BlockSize, Error> {
         .ok_or_else(|| bad("-b", value, "a power of two from 1024 to 65536"))
 }
 
-/// Blocks, or with a letter bytes.
+/// A number of blocks, or of bytes if it has a letter.
 fn blocks_or_bytes(option: &str, text: &str) -> Result<BlocksOrBytes, Error> {
     let size = split_size(option, text)?;
     match size.factor {
@@ -281,7 +281,7 @@ fn blocks_or_bytes(option: &str, text: &str) -> Result<BlocksOrBytes, Error> {
     }
 }
 
-/// MiB, without or with a letter.
+/// A number of MiB, with or without a letter.
 fn mebibytes(option: &str, text: &str) -> Result<u64, Error> {
     Ok(parse_size(option, text, 1 << 20)? >> 20)
 }
@@ -334,7 +334,7 @@ fn creator_os(value: &str) -> Result<u32, Error> {
     const NAMES: [&str; 5] = ["linux", "hurd", "masix", "freebsd", "lites"];
     let lower = value.to_ascii_lowercase();
     match (0..).zip(NAMES).find(|(_, name)| *name == lower) {
-        // Its translators are fields that we do not write.
+        // The translators of GNU/Hurd are stored in fields that this program does not write.
         Some((1, _)) => Err(Error::option(
             "-o hurd",
             "the Hurd's own fields can't be made; use mke2fs",
@@ -355,7 +355,7 @@ fn revision(value: &str) -> Result<(), Error> {
     }
 }
 
-/// An owner; without a value the caller, as in mke2fs.
+/// An owner; without a value it is the caller, as in mke2fs.
 fn owner(option: &str, value: Option<&str>) -> Result<(u32, u32), Error> {
     let Some(value) = value else {
         return Ok(device::host::user());

@@ -1,5 +1,4 @@
-//! Which blocks of a planned image are taken, as runs: for images of 2^34 blocks whose metadata are a few thousand
-//! runs.
+//! The taken blocks of a planned image, as runs: an image of 2^34 blocks has only a few thousand runs of metadata.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +9,12 @@ use crate::BlockRun;
 /// The taken blocks: runs that neither overlap nor touch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Space {
-    /// End by start.
+    /// The end of each run, by its start.
     taken: BTreeMap<u64, u64>,
 }
 
 impl Space {
-    /// Takes the blocks, which may touch or overlap taken ones.
+    /// Marks the blocks as taken; they may touch or overlap taken ones.
     pub(crate) fn take(&mut self, start: u64, len: u64) {
         if len == 0 {
             return;
@@ -34,15 +33,15 @@ impl Space {
         self.taken.insert(start, end);
     }
 
-    /// Takes the parts of `runs` that lie below `end`.
+    /// Marks the parts of `runs` below `end` as taken.
     pub(crate) fn take_below(&mut self, runs: &[BlockRun], end: u64) {
         for run in runs.iter().filter(|run| run.start.0 < end) {
             self.take(run.start.0, run.len.min(end - run.start.0));
         }
     }
 
-    /// The first free run at or after `from` that ends at `to` or before and has at least `len` blocks: its start
-    /// and its end.
+    /// The first free run of at least `len` blocks that begins at `from` or later and ends at `to` or earlier: its
+    /// start and its end.
     pub(crate) fn find(&self, from: u64, to: u64, len: u64) -> Option<(u64, u64)> {
         let mut at = from;
         if let Some((_, &end)) = self.taken.range(..=at).next_back() {

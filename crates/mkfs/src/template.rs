@@ -1,5 +1,5 @@
-//! The superblock of a plan: everything in it but the counts of what is free. A UUID and a hash seed that the options
-//! leave open are random, and a time is the clock's.
+//! The superblock of a plan, complete except for the counts of free blocks and inodes. If the options do not give a
+//! UUID or a hash seed, it is random; if they give no time, it is the clock's.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -21,7 +21,7 @@ const MMP_INTERVAL_MAX: u16 = 300;
 const ENCODING_UTF8_12_1: u16 = 1;
 const ENCODING_STRICT: u16 = 1;
 
-/// What is random or of the moment where the options leave it open, settled once.
+/// Values that are random or taken from the clock if the options do not give them. They are chosen once for an image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FsIdentity {
     pub uuid: [u8; 16],
@@ -176,7 +176,7 @@ fn set_sizes(sb: &mut Superblock, shape: &Shape, options: &Options) -> Result<()
     if !(0.0..=50.0).contains(&percent) {
         return Err(Error::option("-m", "must be from 0 to 50 percent"));
     }
-    // At most half of 2^48, and rounding down, first here and then when the last group is cut off, is the point.
+    // At most half of 2^48. The value is meant to be rounded down, here and again when the last group is cut off.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -204,7 +204,7 @@ fn set_policy(sb: &mut Superblock, options: &Options) -> Result<(), Error> {
 }
 
 fn set_time(sb: &mut Superblock, time: i64) {
-    // The superblock counts from 1970 on.
+    // The superblock holds seconds since 1970, and no negative ones.
     let seconds = u64::try_from(time).unwrap_or(0);
     sb.set_mkfs_time(seconds);
     sb.set_write_time(seconds);
@@ -244,7 +244,7 @@ fn encoding(options: &Options) -> Result<u16, Error> {
     }
 }
 
-/// Puts where the journal lies into the superblock, for when its inode is lost.
+/// Copies the journal's map into the superblock, where it is used if the journal's inode is lost.
 pub(crate) fn back_up_journal(sb: &mut Superblock, inode: &ondisk::Inode) {
     let mut words = [0; 17];
     for (index, word) in words.iter_mut().take(15).enumerate() {
