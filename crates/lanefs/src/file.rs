@@ -1,9 +1,9 @@
 //! Open regular files of an image, in the manner of `std::fs::File`.
 //!
-//! An open file is kept until it is closed or dropped, even without a name. A file may be opened any number of times,
-//! and each handle may be used by any number of threads: every method of the engine takes effect as a whole. A lock
-//! ([`Rank::FilePosition`]) guards a handle's position; it is held across the read or write that moves the position.
-//! A crash leaves a prefix of what was written; [`File::sync_all`] makes it durable.
+//! An open file exists until it is closed or dropped, even if it has no name. A file may be opened any number of times,
+//! and any number of threads may use a handle: every method of the engine takes effect as a whole. A lock
+//! ([`Rank::FilePosition`]) guards a handle's position; it is held across the read or write that moves the position. A
+//! crash leaves a prefix of what was written; [`File::sync_all`] makes it durable.
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -66,7 +66,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing is asked for yet.
+    /// Options in which nothing is chosen yet.
     #[must_use]
     pub fn new() -> OpenOptions {
         OpenOptions {
@@ -80,43 +80,43 @@ impl OpenOptions {
         }
     }
 
-    /// To read it.
+    /// Whether the file is opened for reading.
     pub fn read(&mut self, read: bool) -> &mut OpenOptions {
         self.read = read;
         self
     }
 
-    /// To write to it.
+    /// Whether the file is opened for writing.
     pub fn write(&mut self, write: bool) -> &mut OpenOptions {
         self.write = write;
         self
     }
 
-    /// To write to its end, wherever that is by then.
+    /// Whether every write is appended at the end that the file has at that moment.
     pub fn append(&mut self, append: bool) -> &mut OpenOptions {
         self.append = append;
         self
     }
 
-    /// To take all bytes from it that it has.
+    /// Whether the file is truncated to 0 bytes when it is opened.
     pub fn truncate(&mut self, truncate: bool) -> &mut OpenOptions {
         self.truncate = truncate;
         self
     }
 
-    /// To make it if it is not there.
+    /// Whether the file is created if it does not exist.
     pub fn create(&mut self, create: bool) -> &mut OpenOptions {
         self.create = create;
         self
     }
 
-    /// To make it; nothing may have the name, not even a link that leads nowhere.
+    /// Whether a new file is created. Opening then fails if anything has the name, even a link that leads nowhere.
     pub fn create_new(&mut self, create_new: bool) -> &mut OpenOptions {
         self.create_new = create_new;
         self
     }
 
-    /// Owner and permissions of a file that is made: root's and 0644 without this.
+    /// Sets owner and permissions of a file that is created; the default is root's and 0644.
     pub fn new_inode(&mut self, new: NewInode) -> &mut OpenOptions {
         self.new = new;
         self
@@ -125,8 +125,9 @@ impl OpenOptions {
     /// Opens a regular file; symbolic links are followed.
     ///
     /// # Errors
-    /// When it is not there and not to be made, or there and to be new; when it is not a regular file; for choices that
-    /// contradict each other; as [`Fs::create_dir`] for one that is made, as [`Fs::set_len`] for one that is truncated.
+    /// When the file does not exist and is not to be created, or exists and must be new; when it is not a regular file;
+    /// for options that contradict each other; as [`Fs::create_dir`] if it is created, as [`Fs::set_len`] if it is
+    /// truncated.
     pub fn open(&self, fs: &Fs, path: impl AsRef<Path>) -> Result<File, Error> {
         let path = path.as_ref();
         let writes = self.write || self.append;
@@ -156,7 +157,7 @@ impl OpenOptions {
         Ok(file)
     }
 
-    /// The file at a path, held; it is made if the options ask for that.
+    /// The file at a path, held; it is created if the options ask for that.
     fn hold<'fs>(&self, fs: &'fs Fs, path: &Path) -> Result<HeldInode<'fs>, Error> {
         if !fs.engine.is_opened_for_writing() {
             return fs.reach(path, true);
@@ -221,7 +222,7 @@ pub struct File {
     options: OpenOptions,
     /// The byte at which the next `Read` or `Write` begins. [file position]
     position: Mutex<u64>,
-    /// For messages.
+    /// The path that messages name.
     path: PathBuf,
     /// How many failed background writes of the file this handle has reported.
     told: Hint<u32>,
@@ -259,7 +260,7 @@ impl File {
         self.may(self.options.write || self.options.append)
     }
 
-    /// Its number.
+    /// The number of the file's inode.
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.held.ino
@@ -279,16 +280,16 @@ impl File {
         self.named(self.inode.metadata(self.engine()))
     }
 
-    /// Fills `buf` from byte `offset`; fewer bytes only at the end of the file. The position stays.
+    /// Fills `buf` from byte `offset`; reads fewer bytes only at the end of the file. The position does not change.
     ///
     /// # Errors
-    /// When it was not opened to be read, the file's map is broken, or the device fails.
+    /// When the file was not opened for reading, its map is broken, or the device fails.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         self.may(self.options.read)?;
         self.named(self.inode.read(self.engine(), offset, buf))
     }
 
-    /// Fills all of `buf` from byte `offset`. The position stays.
+    /// Fills all of `buf` from byte `offset`. The position does not change.
     ///
     /// # Errors
     /// As [`File::read_at`]; `UnexpectedEof` when the file ends before `buf` is full.
@@ -299,17 +300,17 @@ impl File {
         Ok(())
     }
 
-    /// Writes at byte `offset`, and says how many bytes: fewer only where an error stopped it. The position stays. The
-    /// file grows to hold them; a gap is a hole.
+    /// Writes at byte `offset`, and returns how many bytes were written: fewer than all only if an error stopped the
+    /// write. The position does not change. The file grows to hold the bytes; a gap before them is a hole.
     ///
     /// # Errors
-    /// When it was not opened to be written; no space; as [`Fs::sync`].
+    /// When the file was not opened for writing; when no space is left; as [`Fs::sync`].
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
         self.may_write()?;
         self.named(self.engine().write(self.held.ino, offset, bytes))
     }
 
-    /// Writes all bytes at byte `offset`. The position stays.
+    /// Writes all bytes at byte `offset`. The position does not change.
     ///
     /// # Errors
     /// As [`File::write_at`]; bytes that were written before the error stay in the file.
@@ -325,7 +326,7 @@ impl File {
         Ok(())
     }
 
-    /// Sets its size: what is behind it goes, or a hole is added.
+    /// Sets the file's size: bytes after it are removed, or a hole is added.
     ///
     /// # Errors
     /// As [`File::write_at`].
@@ -334,16 +335,16 @@ impl File {
         self.named(self.engine().truncate(self.held.ino, size))
     }
 
-    /// Reserves, frees, zeroes or moves a part of it (`fallocate`).
+    /// Reserves, frees, zeroes or moves a part of the file (`fallocate`).
     ///
     /// # Errors
-    /// As [`File::write_at`]; for ranges that can't be, and what files without extents can't.
+    /// As [`File::write_at`]; for impossible ranges, and for operations that a file without extents does not support.
     pub fn allocate(&self, how: Allocate, offset: u64, len: u64) -> Result<(), Error> {
         self.may_write()?;
         self.named(self.engine().allocate(self.held.ino, how, offset, len))
     }
 
-    /// The first byte at or behind `offset` that is data (`SEEK_DATA`); `None` if no such byte exists.
+    /// The first byte at or after `offset` that is data (`SEEK_DATA`); `None` if no such byte exists.
     ///
     /// # Errors
     /// When the file's map is broken, or the device fails.
@@ -351,8 +352,8 @@ impl File {
         self.named(self.engine().seek_data(self.held.ino, offset))
     }
 
-    /// The first byte at or behind `offset` that is in a hole, which is also what follows the end (`SEEK_HOLE`);
-    /// `None` from the end on.
+    /// The first byte at or after `offset` that is in a hole (`SEEK_HOLE`); the end of the file counts as a hole.
+    /// `None` if `offset` is not before the end.
     ///
     /// # Errors
     /// As [`File::seek_data`].
@@ -360,7 +361,7 @@ impl File {
         self.named(self.engine().seek_hole(self.held.ino, offset))
     }
 
-    /// Where its blocks lie, holes included, all as they were at one moment (`FIEMAP`).
+    /// The runs of the file's blocks, holes included, all as they were at one moment (`FIEMAP`).
     ///
     /// # Errors
     /// As [`File::seek_data`].
@@ -368,7 +369,7 @@ impl File {
         self.named(self.engine().mappings_in(self.held.ino, 0..1 << 32))
     }
 
-    /// Makes its bytes and attributes durable.
+    /// Makes the file's bytes and attributes durable.
     ///
     /// # Errors
     /// As [`Fs::sync`].
@@ -376,7 +377,7 @@ impl File {
         self.sync_as(false)
     }
 
-    /// Makes its bytes durable, and what it takes to read them.
+    /// Makes the file's bytes durable, and what it takes to read them.
     ///
     /// # Errors
     /// As [`Fs::sync`].
@@ -385,14 +386,14 @@ impl File {
     }
 
     fn sync_as(&self, data_only: bool) -> Result<(), Error> {
-        // Of two calls at once both may report the same failure.
+        // Two calls at once may both report the same failure.
         let mut told = self.told.get();
         let synced = self.engine().fsync_of(self.held.ino, data_only, &mut told);
         self.told.set(told);
         self.named(synced)
     }
 
-    /// Changes its permissions, owner or times.
+    /// Changes the file's permissions, owner or times.
     ///
     /// # Errors
     /// As [`Fs::set_attributes`].
@@ -411,7 +412,7 @@ impl File {
         })
     }
 
-    /// Closes the file, and deletes it if it has no names by now.
+    /// Closes the file, and deletes it if it has no name any more.
     ///
     /// # Errors
     /// When the deletion fails: then the file is deleted when the file system is opened next.
@@ -422,7 +423,7 @@ impl File {
     }
 
     fn read_all(&self, bytes: &mut Vec<u8>) -> Result<(), Error> {
-        /// How many bytes are added at once: the size on disk alone decides no allocation.
+        /// The buffer grows by this number of bytes, so that the size on disk alone decides no allocation.
         const STEP: usize = 8 << 20;
         let size = self.metadata()?.size;
         if size > MAX_READ {
@@ -468,7 +469,7 @@ impl Write for &File {
         Ok(written)
     }
 
-    /// Nothing waits in between; [`File::sync_all`] makes durable.
+    /// Does nothing, because writes are not buffered; [`File::sync_all`] makes them durable.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -512,7 +513,7 @@ impl Seek for File {
 }
 
 impl Fs {
-    /// A regular file, to be read.
+    /// Opens a regular file for reading.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -520,8 +521,8 @@ impl Fs {
         OpenOptions::new().read(true).open(self, path)
     }
 
-    /// An empty regular file, to be written: a new one, or one that loses its bytes. [`Fs::write`] replaces a file as a
-    /// whole instead.
+    /// Creates an empty regular file and opens it for writing; a file that exists loses its bytes. To replace a file as
+    /// a whole, use [`Fs::write`].
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -543,7 +544,7 @@ impl Fs {
         Ok(bytes)
     }
 
-    /// All of a regular file, as text.
+    /// The contents of a regular file as text.
     ///
     /// # Errors
     /// As [`Fs::read`], and when it is not UTF-8.
@@ -552,8 +553,8 @@ impl Fs {
         String::from_utf8(bytes).map_err(|_| Error::invalid("the file is not UTF-8 text"))
     }
 
-    /// Copies a regular file's bytes and permissions to another path of the image, which is replaced as a whole if it
-    /// is there (see [`Fs::write`]); says how many bytes.
+    /// Copies a regular file's bytes and permissions to another path of the image, and returns the number of bytes. A
+    /// file at that path is replaced as a whole (see [`Fs::write`]).
     ///
     /// # Errors
     /// As [`Fs::file`] and [`Fs::write`].

@@ -1,13 +1,13 @@
-//! Data and holes of a file of the host.
+//! Data and holes of a file on the host.
 
 use std::ops::Range;
 
-/// What comes next in a file of the host.
+/// The next part of a file on the host.
 pub(crate) enum HostRun {
     /// The next bytes that may not be zero.
     Data(Range<u64>),
-    /// Only zeros up to the file's end, which is at this byte.
+    /// Only zeros follow, up to the file's end at this byte.
     End(u64),
-    /// The host does not tell: the file must be read.
+    /// The host does not report data and holes: the file must be read.
     Unknown,
 }

@@ -1,5 +1,5 @@
-//! Finding the file system on a device: all of it, one partition, or from an offset on; and naming what is there
-//! instead if it is not an ext2/3/4.
+//! Finds the file system on a device: on the whole device, on a partition, or from an offset on. If the place holds
+//! something else than ext2, ext3 or ext4, names that.
 
 use std::fmt;
 
@@ -15,42 +15,42 @@ const FIRST_SUPERBLOCK_END: u64 = 2048;
 /// Where on a device a file system lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Location {
-    /// It is the whole device.
+    /// It takes the whole device.
     #[default]
     Whole,
-    /// A partition, numbered as Linux does.
+    /// It is on a partition, which is numbered as in Linux.
     Partition(u32),
-    /// From this byte to the end of the device.
+    /// It begins at this byte and ends at the end of the device.
     Offset(u64),
 }
 
-/// Why a place does not hold an ext2/3/4.
+/// Why a place does not hold an ext2, ext3 or ext4 file system.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LocateError {
     /// The device can't be read.
     Device(DeviceError),
-    /// A partition was asked for, but the device has no partition table.
+    /// A partition was given, but the device has no partition table.
     NoTable,
-    /// The disk has other partitions than the one asked for.
+    /// The disk does not have the partition.
     NoSuchPartition {
-        /// The partition asked for.
+        /// The number of the partition.
         number: u32,
-        /// Those there are.
+        /// The partitions that the disk has.
         table: PartitionTable,
     },
     /// The partition begins beyond the end of the device.
     PartitionBeyondEnd {
-        /// The partition asked for.
+        /// The number of the partition.
         number: u32,
         /// The byte at which it begins.
         start: u64,
         /// The device's size in bytes.
         size: u64,
     },
-    /// The offset lies beyond the end of the device.
+    /// The offset is beyond the end of the device.
     BeyondEnd {
-        /// The offset asked for, in bytes.
+        /// The offset in bytes.
         offset: u64,
         /// The device's size in bytes.
         size: u64,
@@ -59,9 +59,9 @@ pub enum LocateError {
     CutSuperblock(u64),
     /// The device has no bytes.
     Empty,
-    /// The device has this number of bytes, fewer than a superblock needs, and none says what they are.
+    /// The device has this number of bytes, fewer than a superblock needs, and the bytes do not show what they are.
     TooShort(u64),
-    /// What is there is something else; never [`Content::Ext`].
+    /// The place holds something else; never [`Content::Ext`].
     NotExt(Content),
 }
 
@@ -183,7 +183,7 @@ pub fn place(
 /// The file system at `location`.
 ///
 /// # Errors
-/// As for [`place`], and when what is there is not an ext2/3/4.
+/// As [`place`], and when the place does not hold ext2, ext3 or ext4.
 pub fn locate(
     device: Arc<dyn BlockDevice>,
     location: Location,
@@ -194,7 +194,7 @@ pub fn locate(
             Err(LocateError::CutSuperblock(device.size()))
         }
         Content::Ext => Ok(device),
-        // Nothing else is known to be there, so what is left may be a file system that lost its superblock.
+        // Nothing else was recognised there, so it may be a file system that lost its superblock.
         Content::Unknown if is_rebuildable(&device) => Ok(device),
         Content::Zeros | Content::Unknown if device.size() == 0 => Err(LocateError::Empty),
         Content::Zeros | Content::Unknown if device.size() < FIRST_SUPERBLOCK_END => {
@@ -204,7 +204,7 @@ pub fn locate(
     }
 }
 
-/// Whether a copy or the journal has the superblock. A failure there is reported when the file system is opened.
+/// Whether a copy or the journal has the superblock. If that can't be read, opening the file system reports it.
 fn is_rebuildable(device: &Arc<dyn BlockDevice>) -> bool {
     engine::is_rebuildable(device).unwrap_or(false)
 }

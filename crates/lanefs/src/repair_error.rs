@@ -1,4 +1,4 @@
-//! Why a repair fails.
+//! The error of a repair.
 
 use device::DeviceError;
 use jbd2::offline;
@@ -10,24 +10,24 @@ use jbd2::recovery;
 pub enum RepairError {
     /// The check can't come to a verdict.
     Check(check::Error),
-    /// The device failed. Where that was during a transaction, the next replay completes or drops it.
+    /// The device failed. If that was during a transaction, the next replay completes or discards the transaction.
     Device(DeviceError),
-    /// The journal failed in the same way.
+    /// The device failed while the journal was used.
     Journal(offline::Error),
-    /// The journal may hold what was synced, and can't be replayed: it is on a device of its own, or lanefs does not
-    /// support it. The image is as it was.
+    /// The journal may hold data that was synced, and can't be replayed: it is on a device of its own, or lanefs does
+    /// not support it. The image is unchanged.
     Replay(recovery::Error),
-    /// Lanefs does not support fast commits on such a file system. The image is as it was.
+    /// Lanefs does not support fast commits on such a file system. The image is unchanged.
     FastCommits(Box<engine::Error>),
-    /// A block does not hold what was just written to it: the device can't be relied on.
+    /// A block does not hold what was just written to it, so the device is unreliable.
     Unreliable {
-        /// The block.
+        /// The number of the block.
         block: u64,
     },
 }
 
 impl RepairError {
-    /// Whether the device of the journal is missing, or the one that was given is another.
+    /// Whether the journal's device was not given, or a wrong one was given.
     #[must_use]
     pub fn wants_journal_device(&self) -> bool {
         matches!(

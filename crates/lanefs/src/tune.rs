@@ -1,8 +1,8 @@
-//! What can be changed in a file system's superblock while the file system is not open, as by tune2fs: by name, as
-//! text.
+//! Changes fields of a file system's superblock by name and as text, as tune2fs does, while the file system is not
+//! open.
 //!
-//! All changes that are asked for together are one write of the superblock, behind the journal's replay; a crash leaves
-//! all of them or none. The journal's area for fast commits is made before it, and taken away after it.
+//! All changes of one call are one write of the superblock, after the replay of the journal; a crash leaves all of them
+//! or none. The journal's area for fast commits is made before that write, and removed after it.
 
 use std::fmt;
 
@@ -13,19 +13,19 @@ use sync::Arc;
 
 use crate::Error;
 
-/// Something that can be changed.
+/// A field that can be changed.
 pub struct Tunable {
-    /// Its name.
+    /// The field's name.
     pub name: &'static str,
-    /// What values it takes, in a few words.
+    /// Which values it takes, in a few words.
     pub values: &'static str,
     get: fn(&Superblock) -> String,
-    /// Why not, if it can't be so.
+    /// Sets the field, or returns why the value is impossible.
     set: fn(&mut Superblock, &str) -> Result<(), String>,
 }
 
 impl Tunable {
-    /// What a superblock says.
+    /// The field's value in a superblock.
     #[must_use]
     pub fn get(&self, superblock: &Superblock) -> String {
         (self.get)(superblock)
@@ -36,13 +36,13 @@ impl Tunable {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TuneError {
-    /// Nothing that can be changed has this name.
+    /// No field has this name.
     Unknown(String),
-    /// It can't be changed yet, though tune2fs can.
+    /// Lanefs can't change the field yet; tune2fs can.
     NotYet(String),
-    /// It can't have this value, and why.
+    /// The field can't have this value.
     Value {
-        /// What was to be changed.
+        /// The name of the field.
         name: &'static str,
         /// What is wrong with the value.
         why: String,
@@ -73,7 +73,7 @@ impl From<engine::Error> for TuneError {
     }
 }
 
-/// What tune2fs changes and lanefs does not yet: features, and what is in every checksum.
+/// What tune2fs can change and lanefs can't yet: features, and values that every checksum depends on.
 const NOT_YET: [&str; 11] = [
     "uuid",
     "has_journal",
@@ -88,7 +88,7 @@ const NOT_YET: [&str; 11] = [
     "inode_size",
 ];
 
-/// Everything that can be changed.
+/// All fields that can be changed.
 pub const TUNABLES: &[Tunable] = &[
     Tunable {
         name: "label",
@@ -206,7 +206,7 @@ pub const TUNABLES: &[Tunable] = &[
         values: "blocks on all data disks of a RAID",
         get: |superblock| superblock.raid_stripe_width().to_string(),
         set: |superblock, value| {
-            // No more than fit.
+            // The value is at most `u32::MAX`.
             let width = number(value, u32::MAX.into())? as u32;
             superblock.set_raid_stripe_width(width);
             Ok(())
@@ -217,7 +217,7 @@ pub const TUNABLES: &[Tunable] = &[
         values: "of new directories' indexes: legacy, half_md4, tea",
         get: |superblock| one_of(superblock.hash_version().into(), HASHES),
         set: |superblock, value| {
-            // A few.
+            // There are only a few numbers.
             superblock.set_hash_version(number_of(value, HASHES)? as u8);
             Ok(())
         },
@@ -234,11 +234,11 @@ pub const TUNABLES: &[Tunable] = &[
 ];
 
 const LABEL_BYTES: usize = 16;
-/// The field's 64 without a zero at its end.
+/// The bytes of the field, which has 64, without the zero at its end.
 const OPTION_BYTES: usize = 63;
 const ON_ERROR: &[(u16, &str)] = &[(1, "continue"), (2, "remount-ro"), (3, "panic")];
 const HASHES: &[(u16, &str)] = &[(0, "legacy"), (1, "half_md4"), (2, "tea")];
-/// The bits of mount options by default. How data are journaled is one of three, in two bits.
+/// The bits of the default mount options. The way in which data are journaled takes two bits, for one of three values.
 const OPTIONS: &[(u32, &str)] = &[
     (0x1, "debug"),
     (0x2, "bsdgroups"),
@@ -261,7 +261,7 @@ const UNITS: &[(u32, &str)] = &[
     (1, "s"),
 ];
 
-/// What a name stands for.
+/// The field with this name.
 ///
 /// # Errors
 /// `Unknown`; `NotYet`.
@@ -273,11 +273,11 @@ pub fn tunable(name: &str) -> Result<&'static Tunable, TuneError> {
     }
 }
 
-/// Sets the named fields to the values given, all at once, in a file system that is not open. `clock` gives the time of
+/// Sets the named fields to these values, all at once, in a file system that is not open. `clock` supplies the time of
 /// the change.
 ///
 /// # Errors
-/// What can't be changed, by name: then nothing is; what can't be written to.
+/// Names a field or a value that is not possible; nothing is changed then. Also when the device can't be written.
 pub fn tune(
     device: &Arc<dyn BlockDevice>,
     changes: &[(&str, &str)],
@@ -313,7 +313,7 @@ fn number(value: &str, most: u64) -> Result<u64, String> {
 }
 
 fn small(value: &str) -> Result<u16, String> {
-    // No more than fit.
+    // The value is below `u16::MAX`.
     Ok(number(value, u64::from(u16::MAX) - 1)? as u16)
 }
 
@@ -331,7 +331,7 @@ fn number_of(value: &str, words: &[(u16, &str)]) -> Result<u16, String> {
     )
 }
 
-/// Hundredths of a percent of all blocks that are reserved, as a decimal number.
+/// The share of reserved blocks in percent, with up to two decimals, as text.
 fn percent(superblock: &Superblock) -> String {
     let all = u128::from(superblock.blocks_count().max(1));
     let hundredths = (u128::from(superblock.reserved_blocks_count()) * 10_000 + all / 2) / all;
@@ -352,7 +352,7 @@ fn set_percent(superblock: &mut Superblock, value: &str) -> Result<(), String> {
         return Err(wrong());
     }
     let blocks = u128::from(superblock.blocks_count()) * millionths / 1_000_000;
-    // At most half of what is a count of blocks.
+    // At most half of a count of blocks.
     superblock.set_reserved_blocks_count(blocks as u64);
     Ok(())
 }
@@ -368,7 +368,7 @@ fn default_options(bits: u32) -> String {
 
 fn set_default_options(superblock: &mut Superblock, value: &str) -> Result<(), String> {
     let known = OPTIONS.iter().fold(0, |all, (mask, _)| all | mask);
-    // Bits that this program does not know stay.
+    // Bits that this program does not know are kept.
     let mut bits = superblock.default_mount_options() & !known;
     for word in value.split(',').filter(|word| !word.is_empty()) {
         let found = OPTIONS.iter().find(|(_, known)| *known == word);

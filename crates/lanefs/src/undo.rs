@@ -1,9 +1,9 @@
-//! Undo files: the bytes that a repair is going to change, so that it can be taken back.
+//! Undo files: the bytes that a repair is going to overwrite, so that the repair can be undone.
 //!
-//! A repair with an undo file runs twice: first on a [`Draft`], which keeps all writes in memory and so shows which
-//! parts of the image change, then, once the old bytes of those are on disk, on the image. An undo file names the size
-//! of the file system that it belongs to and its UUID before and after the repair, and ends in a checksum. It is always
-//! a new file: if its name is taken, [`Draft::save`] fails, and the image is not touched.
+//! A repair with an undo file runs twice. It first runs on a [`Draft`], which keeps all writes in memory and so shows
+//! which parts of the image change. Once the old bytes of those parts are on disk, it runs on the image. An undo file
+//! records the size of its file system and the UUID before and after the repair, and ends in a checksum. It is always a
+//! new file: if the name exists, [`Draft::save`] fails, and the image is not touched.
 //!
 //! ```text
 //! magic 8  version 4  reserved 4  size 8  UUIDs 16, 16  pieces 8  { offset 8  length 4  bytes }  CRC-32C 4
@@ -14,8 +14,8 @@
 //!
 //! # Crash
 //!
-//! - Before the repair writes to the image: the image is as it was. The undo file is missing, or incomplete, which
-//!   [`apply`] refuses by the checksum, or whole, and then changes nothing.
+//! - Before the repair writes to the image: the image is unchanged. The undo file is missing; or it is incomplete, and
+//!   [`apply`] refuses it because of its checksum; or it is complete, and applying it changes nothing.
 //! - During the repair: a part of it is on the image, and the undo file and its name are durable. It can be applied, or
 //!   the repair run again with another one.
 //! - While an undo file is applied: a part of the old bytes is back. It can be applied again.
@@ -44,9 +44,9 @@ pub enum UndoError {
     File(std::io::Error),
     /// The image can't be read or written.
     Device(DeviceError),
-    /// It is not an undo file, or not a whole one.
+    /// The file is not an undo file, or is incomplete.
     Damaged,
-    /// It belongs to another file system.
+    /// The undo file belongs to another file system.
     Foreign {
         /// The size of the device that it belongs to.
         size: u64,
@@ -83,7 +83,7 @@ impl From<DeviceError> for UndoError {
     }
 }
 
-/// A device whose writes stay in memory.
+/// A device that keeps all writes in memory.
 pub struct Draft {
     base: Arc<dyn BlockDevice>,
     /// Changed pieces by number. [device order]
@@ -91,7 +91,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// The device unchanged.
+    /// A draft over this device, which is not written to.
     #[must_use]
     pub fn new(base: Arc<dyn BlockDevice>) -> Draft {
         Draft {
@@ -102,7 +102,7 @@ impl Draft {
 
     fn piece(&self, number: u64) -> Result<Vec<u8>, DeviceError> {
         let start = number * PIECE;
-        // At most a piece.
+        // At most the bytes of a piece.
         let len = PIECE.min(self.base.size() - start) as usize;
         let mut bytes = vec![0; len];
         self.base.read_at(start, &mut bytes)?;
@@ -115,7 +115,7 @@ impl Draft {
         !self.pieces.lock().is_empty()
     }
 
-    /// Writes the old bytes of what was changed to a new file, durably.
+    /// Saves the old bytes of the changed pieces to a new file, durably.
     ///
     /// # Errors
     /// When the file exists or can't be written, or the device can't be read.
@@ -186,12 +186,12 @@ impl BlockDevice for Draft {
     }
 
     fn laid_over_from(&self, _: u64) -> Option<Range<u64>> {
-        // For a repair, the device and what was written here are one storage.
+        // A repair treats the device and the writes in memory as one storage.
         None
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        // Refuses what lies beyond the end as the device does.
+        // Fails beyond the end, as the device does.
         self.base.read_at(offset, &mut vec![0; bytes.len()])?;
         let end = offset + bytes.len() as u64;
         let mut pieces = self.pieces.lock();
@@ -220,10 +220,10 @@ impl BlockDevice for Draft {
 /// One piece of an undo file: where it belongs, and its bytes.
 type Piece<'a> = (u64, &'a [u8]);
 
-/// Puts back what an undo file holds. Nothing is written unless all of it fits this device.
+/// Writes the bytes of an undo file back. Writes nothing if a part of them does not fit this device.
 ///
 /// # Errors
-/// When the file is damaged or belongs to another file system, or the device fails: then it can be applied again.
+/// When the file is damaged or belongs to another file system, or when the device fails; then it can be applied again.
 pub fn apply(device: &dyn BlockDevice, path: &Path) -> Result<(), UndoError> {
     let mut bytes = Vec::new();
     File::open(path)?.read_to_end(&mut bytes)?;
@@ -233,7 +233,7 @@ pub fn apply(device: &dyn BlockDevice, path: &Path) -> Result<(), UndoError> {
             .checked_add(bytes.len() as u64)
             .is_some_and(|end| end <= device.size())
     });
-    // An interrupted repair may have left the UUID from before or the one from after.
+    // An interrupted repair may have left the UUID of before or that of after.
     let is_known = uuids.contains(&uuid(device));
     if size != device.size() || !is_right || !is_known {
         return Err(UndoError::Foreign { size });

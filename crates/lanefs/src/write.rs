@@ -1,10 +1,10 @@
 //! Writing by path, in the manner of `std::fs`.
 //!
-//! Every change is whole in memory at once and becomes durable, whole or not at all, by [`Fs::sync`], [`Fs::close`] or
-//! a commit that another change needed; the order of changes is kept. What a crash leaves is an image that lanefs,
-//! e2fsck and the kernel bring to the state after some change, no older than the last one that was synced. All
-//! methods may be called from any number of threads. Permissions are not checked: a caller that may write to the
-//! image may change everything in it.
+//! Every change takes effect in memory as a whole. It becomes durable, as a whole or not at all, by [`Fs::sync`],
+//! [`Fs::close`], or a commit that another change needed; the order of changes is kept. After a crash, lanefs, e2fsck
+//! and the kernel bring the image to the state after some change, not older than the last one that was synced. All
+//! methods may be called from any number of threads. Permissions are not checked: a caller that may write to the image
+//! may change everything in it.
 
 use std::path::Path;
 
@@ -16,14 +16,14 @@ use sync::Arc;
 use crate::locate::{Location, locate};
 use crate::{Error, Fs, in_use};
 
-/// Set-user-ID.
+/// The set-user-ID bit.
 const SETUID: u16 = 0o4000;
-/// Set-group-ID and the group's right to execute; without that right it means something else.
+/// The set-group-ID bit and the group's right to execute; without that right set-group-ID has another meaning.
 const SETGID: u16 = 0o2010;
 
 impl Fs {
-    /// Opens an image file or a block device that holds a file system as a whole, to be read and written. What its
-    /// journal holds is written home first.
+    /// Opens an image file or a block device that holds a file system as a whole, for reading and writing. The contents
+    /// of its journal are written home first.
     ///
     /// ```
     /// # let folder = tempfile::tempdir()?;
@@ -40,7 +40,7 @@ impl Fs {
     /// ```
     ///
     /// # Errors
-    /// As [`Fs::open`]; when it is in use, or has something that lanefs can read but not write: then nothing is
+    /// As [`Fs::open`]; when the image is in use, or has a feature that lanefs can read but not write: then nothing is
     /// changed.
     pub fn open_for_writing(path: impl AsRef<Path>) -> Result<Fs, Error> {
         let device = Arc::new(in_use::open_unused(path)?);
@@ -51,8 +51,8 @@ impl Fs {
         )
     }
 
-    /// Opens the file system on a device to be read and written, with all choices there are; `clock` gives the times
-    /// that inodes are stamped with ([`now`] is the wall clock). Nobody else may use the device meanwhile.
+    /// Opens the file system on a device for reading and writing, with all options; `clock` supplies the times that
+    /// inodes are stamped with ([`now`] is the wall clock). No other program may use the device meanwhile.
     ///
     /// # Errors
     /// As [`Fs::open_for_writing`].
@@ -69,14 +69,14 @@ impl Fs {
     /// Makes everything that was done before this call durable.
     ///
     /// # Errors
-    /// When the file system is open for reading only; when its journal can't be written: nothing is written any more
-    /// then, and what was durable before stays so.
+    /// When the file system is open for reading only, or when its journal can't be written: nothing is written any more
+    /// then, and what was durable before stays durable.
     pub fn sync(&self) -> Result<(), Error> {
         Ok(self.engine.sync()?)
     }
 
     /// Commits, then discards the free blocks in a range of bytes on the device, so that the device can release their
-    /// space: an image in a file gets holes (`fstrim`). Runs of free blocks shorter than `min_len` bytes are left out.
+    /// space: an image in a file gets holes (`fstrim`). Runs of free blocks shorter than `min_len` bytes are skipped.
     /// Returns how many bytes were discarded. Other threads may use the file system meanwhile.
     ///
     /// ```
@@ -87,14 +87,14 @@ impl Fs {
     /// ```
     ///
     /// # Errors
-    /// When the range has less than a block or is beyond the end, or when no group has `min_len` bytes; as
-    /// [`Fs::sync`]; when the device fails, a part is done.
+    /// When the range is shorter than a block or beyond the end, or when no group has `min_len` bytes; as [`Fs::sync`].
+    /// When the device fails, a part of the range may have been discarded.
     pub fn trim(&self, range: std::ops::Range<u64>, min_len: u64) -> Result<u64, Error> {
         Ok(self.engine.trim(range, min_len)?)
     }
 
     /// Waits for the changes that are under way, writes everything home, and lets no other change begin until
-    /// [`Fs::thaw`]; reading goes on. What is on the device meanwhile is a clean image, to be copied.
+    /// [`Fs::thaw`]; reads are still possible. Meanwhile the device holds a clean image, which may be copied.
     ///
     /// ```
     /// # let folder = tempfile::tempdir()?;
@@ -118,7 +118,7 @@ impl Fs {
         Ok(self.engine.freeze()?)
     }
 
-    /// Lets changes begin again; does nothing if they may.
+    /// Lets changes begin again; does nothing if the file system is not frozen.
     ///
     /// # Errors
     /// When the file system is open for reading only, or its device fails: then nothing is written any more.
@@ -175,7 +175,7 @@ impl Fs {
         )
     }
 
-    /// As [`Fs::set_attributes`]; a symbolic link at the path's end is not followed.
+    /// Does what [`Fs::set_attributes`] does, but does not follow a symbolic link at the path's end.
     ///
     /// # Errors
     /// As [`Fs::set_attributes`].
@@ -203,9 +203,9 @@ impl Fs {
         self.set_attributes(path, &attributes)
     }
 
-    /// Sets the owner and the group (`None` leaves as it is) of what a path leads to. As in Linux, a file then loses
-    /// set-user-ID, set-group-ID if its group may execute it, and before that what `security.capability` gave it; a
-    /// cut in between leaves the former owner.
+    /// Sets the owner and the group (`None`: unchanged) of what a path leads to. As in Linux, a file then loses
+    /// set-user-ID, and set-group-ID if its group may execute it. Before that it loses its capabilities
+    /// (`security.capability`); a crash in between leaves the former owner.
     ///
     /// # Errors
     /// As [`Fs::set_attributes`].
@@ -229,7 +229,7 @@ impl Fs {
         self.named(path.as_ref(), changed)
     }
 
-    /// As [`Fs::set_owner`]; a symbolic link at the path's end is not followed.
+    /// Does what [`Fs::set_owner`] does, but does not follow a symbolic link at the path's end.
     ///
     /// # Errors
     /// As [`Fs::set_attributes`].
@@ -243,7 +243,7 @@ impl Fs {
         self.set_symlink_attributes(path, &attributes)
     }
 
-    /// Sets the times of last access and last change of contents (`None` leaves as it is) of what a path leads to.
+    /// Sets the times of last access and last modification (`None`: unchanged) of what a path leads to.
     ///
     /// # Errors
     /// As [`Fs::set_attributes`].
@@ -281,7 +281,7 @@ pub fn now() -> Timestamp {
     }
 }
 
-/// A change of owner, with what it costs in permissions.
+/// The attributes that change an owner, without the permission bits that the change removes.
 fn owned(metadata: &Metadata, uid: Option<u32>, gid: Option<u32>) -> SetAttributes {
     let mut kept = metadata.mode & 0o7777;
     if metadata.file_type != FileType::Directory {

@@ -1,7 +1,7 @@
-//! A tar on a stream: entries in the order of the walk, read ahead by several threads, written by one.
+//! Writes a tar stream: entries in the order of the walk, read ahead by several threads and written by one.
 //!
-//! The walk gives a bounded number of entries at a time. The threads read small files among them whole, while earlier
-//! entries are written. Large files are read as they are written. At most two lots are in memory.
+//! The walk yields a bounded number of entries at a time. The threads read the small files among them completely while
+//! earlier entries are written. Large files are read as they are written. At most two batches are in memory.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,13 +14,13 @@ use super::{Options, Summary, Tally, is_unsafe_name};
 use crate::walk::{Step, Walk};
 use crate::{Error, FileType, Fs, Ino, InodeRef, Metadata, Xattr};
 
-/// How many entries are read ahead.
+/// The most entries that are read ahead.
 const LOT: usize = 256;
-/// How many bytes of files are read ahead.
+/// The most bytes of files that are read ahead.
 const LOT_BYTES: u64 = 16 << 20;
-/// Files up to this size are read ahead.
+/// Only files up to this size are read ahead.
 const SMALL: u64 = 256 << 10;
-/// How many bytes of a big file are read at once.
+/// How many bytes of a large file are read at once.
 const COPY_BYTES: usize = 1 << 20;
 /// A sparse file with more pieces than this is written with its holes as zeros.
 const MAX_RANGES: usize = 100_000;
@@ -32,7 +32,7 @@ struct Found {
     metadata: Metadata,
 }
 
-/// An entry that can be written.
+/// An entry that is ready to be written.
 struct Ready {
     found: Found,
     xattrs: Vec<Xattr>,
@@ -40,15 +40,15 @@ struct Ready {
 }
 
 enum Content {
-    /// All of a small file.
+    /// The contents of a small file.
     Bytes(Vec<u8>),
-    /// A file to be read while writing, whose data lies here; the rest is holes.
+    /// The ranges of data of a file that is read while it is written; the rest is holes.
     Ranges(Vec<Range<u64>>),
     Link(Vec<u8>),
     None,
 }
 
-/// Writes what is at `from`.
+/// Writes the tree at `from` to the stream.
 pub fn write(
     fs: &Fs,
     from: Ino,
@@ -87,7 +87,7 @@ struct Stream<'a> {
     fs: &'a Fs,
     output: &'a mut dyn io::Write,
     tally: Tally,
-    /// The first name of each file with several.
+    /// The first name of each file that has several names.
     names: HashMap<Ino, Vec<u8>>,
     buffer: Vec<u8>,
 }
@@ -222,7 +222,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Writes a file while reading it, as a sparse one when that makes it smaller.
+    /// Writes a file while reading it, as a sparse file if that makes it smaller.
     fn big(
         &mut self,
         name: &[u8],
@@ -258,7 +258,8 @@ impl Stream<'_> {
         self.pad(stored)
     }
 
-    /// Copies a range. What can't be read becomes zeros and an error in the summary, since the header has promised it.
+    /// Copies a range. Bytes that can't be read are written as zeros and reported in the summary, because the header
+    /// has already announced them.
     fn copy(&mut self, name: &[u8], ino: Ino, range: Range<u64>) -> Result<(), Error> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(COPY_BYTES, 0);
@@ -295,7 +296,7 @@ type Prepared = (Vec<u8>, Result<Ready, Error>);
 fn prepare(fs: &Fs, lot: Vec<Found>, options: &Options<'_>) -> Vec<Prepared> {
     let threads = options.threads().min(lot.len().div_ceil(8)).max(1);
     let count = lot.len();
-    // [leaf] What is to be read, and what was.
+    // The entries that are not read yet. [leaf]
     let todo = Mutex::new(Rank::Leaf, lot.into_iter().enumerate());
     let done: Mutex<Vec<Option<Prepared>>> =
         Mutex::new(Rank::Leaf, (0..count).map(|_| None).collect());
