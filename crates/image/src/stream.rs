@@ -1,9 +1,9 @@
-//! Archives whose data comes in their own order: written to its place as it passes, from one buffer, never kept.
+//! Archives whose data arrive in their own order: each is written to its place as it passes, through one buffer.
 //!
-//! An archive that can be read again is planned first, and its data then goes where the plan says ([`fill`]). A pipe
-//! is read once ([`Pipe`]): files get their blocks as they come, outside the places that every size of file system
-//! needs, and the rest is planned around them at the end. Data of entries that a later entry replaces lies in blocks
-//! that are free in the end.
+//! An archive that can be read again is planned first, and its data are written where the plan puts them ([`fill`]). A
+//! pipe is read once ([`Pipe`]): files get their blocks as they arrive, outside the places that a file system of any
+//! size needs, and the rest is planned around them at the end. Data of entries that a later entry replaces are in
+//! blocks that become free at the end.
 
 use std::ops::Range;
 
@@ -23,11 +23,11 @@ use crate::source::{Data, DataSink, SinkError, SourceError, SourceId, SourceTree
 use crate::write::blocks::BlockWriter;
 use crate::write::job::Job;
 
-/// Bytes gathered before a write.
+/// Bytes that are gathered before a write.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Bytes by which an output file is made longer at once.
+/// An output file is extended by this number of bytes at a time.
 const GROW_BYTES: u64 = 1 << 30;
-/// The end of the places that data of a pipe may get: 16 TiB, the most that many hosts' files can have.
+/// The end of the places for a pipe's data: 16 TiB, the largest file on many hosts.
 const PIPE_END_BYTES: u64 = 1 << 44;
 /// Writes one file after another, each to its runs.
 struct ItemWriter<'a> {
@@ -35,7 +35,7 @@ struct ItemWriter<'a> {
     bits: u32,
     /// The runs of the file that is being written.
     runs: Vec<Run>,
-    /// Index of the run that was written last.
+    /// The index of the run that was written last.
     at: usize,
     /// The byte of the file up to which its block is filled.
     filled: u64,
@@ -56,7 +56,7 @@ impl<'a> ItemWriter<'a> {
         (self.runs, self.at, self.filled) = (runs, 0, 0);
     }
 
-    /// Writes bytes at `offset` of the file; what of their blocks lies before them and holds nothing is zeros.
+    /// Writes bytes at `offset` of the file. Unfilled bytes of the same block before them become zeros.
     fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BuildError> {
         let block = 1u64 << self.bits;
         if offset != self.filled {
@@ -98,7 +98,7 @@ impl<'a> ItemWriter<'a> {
             };
             let run_end = run.end() << self.bits;
             let room = (run_end - offset).min(self.writer.capacity() as u64);
-            // At most the buffer.
+            // At most the bytes of the buffer.
             let count = left.min(room as usize);
             let start = (run.start.0 << self.bits) + (offset - (run.logical << self.bits));
             let to = self.writer.range(start, count)?;
@@ -121,12 +121,12 @@ impl<'a> ItemWriter<'a> {
     }
 }
 
-/// A build's error on its way through the source.
+/// Wraps a build's error so that it can pass through the source.
 fn sent(error: BuildError) -> SinkError {
     Box::new(error)
 }
 
-/// A build's error, unpacked from the source's.
+/// Unwraps a build's error that passed through the source.
 pub(crate) fn received(error: SourceError) -> BuildError {
     match error {
         SourceError::Sink(sent) => match sent.downcast::<BuildError>() {
@@ -137,10 +137,10 @@ pub(crate) fn received(error: SourceError) -> BuildError {
     }
 }
 
-/// Gives planned files the data of archives that can be read again, one thread an archive.
+/// Writes the data of archives that can be read again into planned files, with one thread for each archive.
 ///
 /// # Errors
-/// The first that any thread met.
+/// The first error of any thread.
 pub(crate) fn fill(
     tree: &SourceTree,
     plan: &ImagePlan,
@@ -179,7 +179,7 @@ pub(crate) fn fill(
     })
 }
 
-/// Writes to planned places.
+/// Writes data to their planned places.
 struct Fill<'a> {
     plan: &'a ImagePlan,
     places: &'a HashMap<(SourceId, u32), u32>,
@@ -223,13 +223,13 @@ pub(crate) struct Room {
     growing: bool,
     geometry: StreamGeometry,
     options: Options,
-    /// Files that began.
+    /// How many files have begun.
     begun: u64,
 }
 
 impl Room {
-    /// All that is clear of the settled places of an image of `given` bytes, or of one whose size is decided last. From
-    /// here on the options hold these settled places.
+    /// All blocks that data may get in an image of `given` bytes, or in one whose size is decided last. From here on
+    /// the options hold the geometry of that image.
     ///
     /// # Errors
     /// If the options are not possible.
@@ -255,23 +255,23 @@ impl Room {
         })
     }
 
-    /// Places blocks of a file behind those in `runs`.
+    /// Places blocks of a file after those in `runs`.
     ///
     /// # Errors
-    /// When all that the geometry can give is taken.
+    /// When all blocks that the geometry allows are taken.
     fn place(
         &mut self,
         placer: &mut RangePlacer,
         range: (u64, u64),
         runs: &mut Vec<Run>,
     ) -> Result<(), PlanError> {
-        // What was asked for at most: the placer takes clusters for less, never for more.
+        // At most what was asked for: the placer takes fewer clusters, never more.
         let most = (range.1 - range.0).div_ceil(1 << self.shape.cluster_bits) + 1;
         while self.space.free() < most && self.grow() {}
         placer.place(&mut self.space, &self.shape, range, runs, 0)
     }
 
-    /// Gives data some of the room that is kept for inode tables, or opens more groups; false when nothing is left.
+    /// Gives data a part of the room for inode tables, or opens more groups; returns false when nothing is left.
     fn grow(&mut self) -> bool {
         let Some(roomier) = self.geometry.more_room(self.begun, &self.options) else {
             return false;
@@ -288,14 +288,14 @@ impl Room {
     }
 }
 
-/// Whether no file of the tree comes from a directory, so that a pipe could bring all of it.
+/// Whether all files of the tree come from archives, so that a pipe could deliver all of it.
 pub(crate) fn is_from_archives(tree: &SourceTree) -> bool {
     tree.nodes()
         .all(|id| !matches!(tree.data(id), Data::Path(_)))
 }
 
-/// Places files of archives that can be read again in the order in which a pipe would bring them. Returns their blocks,
-/// and the options with the geometry around which they lie; `None` if they do not fit.
+/// Places files of archives that can be read again in the order in which a pipe would deliver them. Returns their
+/// blocks, and the options with the geometry that the blocks fit; `None` if they do not fit.
 pub(crate) fn placed_as_from_a_pipe(
     tree: &SourceTree,
     mut room: Room,
@@ -333,7 +333,7 @@ fn clear_ranges(geometry: &StreamGeometry, shape: &ImageFormat) -> Vec<Range<u64
     ranges.filter(|range| range.start < range.end).collect()
 }
 
-/// Takes a pipe's data as it comes.
+/// Takes a pipe's data as they arrive.
 pub(crate) struct Pipe<'a> {
     output: &'a FileDevice,
     room: Room,
@@ -343,7 +343,7 @@ pub(crate) struct Pipe<'a> {
     current: Current,
 }
 
-/// The file that is being taken.
+/// The file that is being received.
 #[derive(Default)]
 struct Current {
     key: Option<ArchiveKey>,
@@ -352,7 +352,7 @@ struct Current {
 }
 
 impl<'a> Pipe<'a> {
-    /// Takes data to `output`.
+    /// Writes the data to `output`.
     pub(crate) fn new(output: &'a FileDevice, room: Room, job: &'a Job<'a>) -> Pipe<'a> {
         Pipe {
             output,
@@ -434,8 +434,8 @@ impl<'a> Pipe<'a> {
         Ok(())
     }
 
-    /// Everything came: what the tree's files have taken, and the geometry around which they lie. Blocks of entries
-    /// that were replaced are free again, and are cleared, because metadata may get them.
+    /// Ends a pipe: returns the blocks of the tree's files, and the geometry that they fit. Blocks of entries that were
+    /// replaced become free and are cleared, because metadata may get them.
     ///
     /// # Errors
     /// When the output can't be written.
@@ -465,14 +465,14 @@ impl<'a> Pipe<'a> {
         Ok((EarlyBlocks::of(files, bits), self.room.geometry))
     }
 
-    /// Makes clusters zeros.
+    /// Writes zeros over clusters.
     fn clear(&self, run: ClusterRun) -> Result<(), BuildError> {
         let zeros = vec![0; BUFFER_BYTES];
         let mut at = run.start * self.room.shape.cluster_bytes();
         let end = at + run.len * self.room.shape.cluster_bytes();
         while at < end {
             let len = (end - at).min(zeros.len() as u64);
-            // At most the buffer.
+            // At most the bytes of the buffer.
             self.output.write_at(at, &zeros[..len as usize])?;
             at += len;
         }
@@ -481,7 +481,7 @@ impl<'a> Pipe<'a> {
 }
 
 impl EarlyBlocks {
-    /// What these files take.
+    /// The blocks that these files take.
     fn of(files: StreamTable, bits: u32) -> EarlyBlocks {
         let mut clusters: Vec<_> = files
             .values()

@@ -1,7 +1,7 @@
-//! How many blocks each directory takes, and its blocks when they are written.
+//! How many blocks each directory takes, and the contents of these blocks when they are written.
 //!
-//! A directory is planned by [`dirblocks`] when its size is asked for and again when it is written, so that the order
-//! of a million names need not be kept meanwhile. Both plans are the same: they depend on names and format only.
+//! [`dirblocks`] plans a directory when its size is asked for, and again when it is written, so that the order of a
+//! million names need not be kept in between. Both plans are the same, because they depend on names and format only.
 
 use ondisk::dirent::DirForm;
 use ondisk::inode::checksum_seed;
@@ -16,7 +16,7 @@ use crate::dirblocks::{DirectoryFormat, DirectoryIdentity, DirectoryPlan, NamedI
 use crate::error::BuildError;
 use crate::source::{NodeId, SourceTree};
 
-/// Two and one for each subdirectory.
+/// The link count of a directory: two, and one for each subdirectory.
 pub(crate) fn links(tree: &SourceTree, id: NodeId) -> usize {
     let children = tree.children(id);
     2 + children
@@ -34,17 +34,18 @@ fn check_links(tree: &SourceTree, id: NodeId) -> Result<(), PlanError> {
     }
 }
 
-/// Where each name of a directory goes.
+/// The place of each name of a directory.
 fn planned(tree: &SourceTree, shape: &ImageFormat, id: NodeId) -> Result<DirectoryPlan, Refused> {
     let form = DirectoryFormat::of(&shape.geometry);
     let name = |index| tree.child_at(id, index).0;
     DirectoryPlan::new(form, tree.children(id).len(), name)
 }
 
-/// By node: how many blocks a directory takes; 0 for other nodes.
+/// For each node, the number of blocks of its directory; 0 for other nodes.
 ///
 /// # Errors
-/// A directory that no file system of this shape can hold. [`PlanError::NeedsLargeDir`] when another one could.
+/// A directory that no file system of this format can hold; [`PlanError::NeedsLargeDir`] if `large_dir` makes it
+/// possible.
 pub(crate) fn blocks(tree: &SourceTree, shape: &ImageFormat) -> Result<Vec<u32>, PlanError> {
     let form = DirectoryFormat::of(&shape.geometry);
     let lost_found = lost_found(tree, shape);
@@ -53,7 +54,7 @@ pub(crate) fn blocks(tree: &SourceTree, shape: &ImageFormat) -> Result<Vec<u32>,
         if !shape.dir_nlink {
             check_links(tree, id)?;
         }
-        // Most directories fit one block, which needs no order to see.
+        // Most directories fit one block, which needs no order of names.
         if fits_one_block(tree, shape, id) {
             blocks[id.index()] = if lost_found == Some(id) {
                 shape.lost_found_blocks()
@@ -78,7 +79,7 @@ pub(crate) fn blocks(tree: &SourceTree, shape: &ImageFormat) -> Result<Vec<u32>,
     Ok(blocks)
 }
 
-/// Whether one block has room for the names of a directory, and for `.` and `..`, which take 24 bytes.
+/// Whether the names of a directory fit one block, together with `.` and `..`, which take 24 bytes.
 fn fits_one_block(tree: &SourceTree, shape: &ImageFormat, id: NodeId) -> bool {
     let form = DirForm::of(&shape.geometry, Flags::default());
     let names = tree.children(id);
@@ -86,8 +87,7 @@ fn fits_one_block(tree: &SourceTree, shape: &ImageFormat, id: NodeId) -> bool {
     bytes + 24 <= form.usable()
 }
 
-/// Whether a directory of `blocks` blocks is indexed: all are whose names need more than one, if the format has
-/// indices.
+/// Whether a directory of `blocks` blocks is indexed: it is if it has more than one block and the format has indices.
 pub(crate) fn is_indexed(tree: &SourceTree, shape: &ImageFormat, id: NodeId, blocks: u32) -> bool {
     blocks > 1 && shape.geometry.has(Feature::DIR_INDEX) && !fits_one_block(tree, shape, id)
 }
@@ -101,10 +101,10 @@ fn identity(shape: &ImageFormat, ino: Ino, parent: Ino) -> DirectoryIdentity {
     }
 }
 
-/// Gives `emit` each block of directory `id`, in order.
+/// Calls `emit` with each block of directory `id`, in order.
 ///
 /// # Errors
-/// What `emit` says.
+/// Those of `emit`.
 pub(crate) fn write(
     tree: &SourceTree,
     plan: &ImagePlan,

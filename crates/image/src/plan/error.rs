@@ -1,6 +1,6 @@
-//! Why a tree can't be planned.
+//! Why a tree can't be planned as an image.
 
-/// What there is too little of.
+/// What the image has too little of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shortage {
     /// At least this number of clusters is missing.
@@ -14,36 +14,36 @@ pub(crate) enum Shortage {
 pub(crate) enum PlanError {
     /// The image is too small.
     Short(Shortage),
-    /// One node can't be held.
+    /// The image can't hold one node of the tree.
     Node {
         /// Its path in the image.
         path: String,
-        /// Why.
+        /// Why the image can't hold it.
         problem: String,
     },
     /// A directory needs the feature large_dir.
     NeedsLargeDir,
     /// The file system can't be made.
     Mkfs(mkfs::Error),
-    /// The image would need more bytes than given.
+    /// The image would need more bytes than its size.
     TooSmall {
-        /// Bytes given.
+        /// The size in bytes.
         given: u64,
         /// Bytes needed.
         needed: u64,
     },
-    /// The size that was given is too small, and the tree does not fit an image of any other size either.
+    /// The given size is too small, and the tree does not fit an image of any other size either.
     TooSmallForAny {
-        /// Bytes given.
+        /// The given size in bytes.
         given: u64,
     },
     /// No size has room for the tree.
     NoSize,
-    /// More inodes than `-N` says are needed.
+    /// The tree needs more inodes than the number of `-N`.
     TooFewInodes {
-        /// Inodes given.
+        /// The given number of inodes.
         given: u64,
-        /// Inodes needed.
+        /// The number of inodes that the tree needs.
         needed: u64,
     },
 }

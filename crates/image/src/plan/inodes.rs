@@ -1,7 +1,7 @@
-//! Inode numbers: each node's goes to the group its blocks go to, or the next one with room.
+//! Chooses inode numbers: a node's inode is in the group of its blocks, or in the next group that has a free inode.
 //!
-//! Numbers within a group are handed out in ascending order and never given back, so a group's state is how many of
-//! its first inodes are used, and every inode above that count is free.
+//! Numbers within a group are handed out in ascending order and never given back. So a group's state is the number of
+//! inodes that are used, counted from its first; every later inode is free.
 
 use ondisk::{Generation, Group, Ino};
 
@@ -9,9 +9,9 @@ use ondisk::{Generation, Group, Ino};
 #[derive(Clone, Debug)]
 pub(crate) struct Inodes {
     per_group: u32,
-    /// By group: how many inodes, from the group's first, are used.
+    /// For each group, how many inodes are used, counted from the group's first.
     used: Vec<u32>,
-    /// By group: the first group at or after it that may have room (a forest whose paths are compressed).
+    /// For each group, the first group from it on that may have a free inode (a forest with compressed paths).
     next: Vec<u32>,
     free: u64,
 }
@@ -41,7 +41,7 @@ impl Inodes {
         inodes
     }
 
-    /// The first group at or after `group` with room, or the number of groups.
+    /// The first group from `group` on that has a free inode, or the number of groups.
     fn find(&mut self, group: u32) -> u32 {
         let mut root = group;
         while self.next[root as usize] != root {
@@ -54,7 +54,8 @@ impl Inodes {
         root
     }
 
-    /// Takes an inode in `goal` or the next group with room, going round at the end; none when all are taken.
+    /// Takes an inode in `goal` or in the next group with a free one, and continues at the first group after the last
+    /// one. `None` if all are taken.
     pub(crate) fn take(&mut self, goal: Group) -> Option<Ino> {
         if self.free == 0 {
             return None;
@@ -73,13 +74,14 @@ impl Inodes {
         Some(Ino(group * self.per_group + index + 1))
     }
 
-    /// By group: how many inodes, from the group's first, are used.
+    /// For each group, how many inodes are used, counted from the group's first.
     pub(crate) fn used(&self) -> &[u32] {
         &self.used
     }
 }
 
-/// The generation of an inode: from the file system's seed, so that images with one UUID are alike.
+/// The generation of an inode. It depends only on the file system's seed and the inode's number, so that images with
+/// one UUID are identical.
 pub(crate) fn generation(fs_seed: u32, ino: Ino) -> Generation {
     Generation(ondisk::csum::crc32c(fs_seed, &ino.0.to_be_bytes()))
 }

@@ -1,4 +1,4 @@
-//! What a walk through a directory of this machine finds, in batches that one thread puts into the tree.
+//! The entries that a walk through a host directory finds, in batches that one thread adds to the tree.
 
 use super::tree::{DataExtent, TreeNode};
 use super::xattrs::Xattrs;
@@ -10,11 +10,11 @@ pub(super) struct Batch {
     pub(super) found: Vec<Found>,
     /// Names and link targets.
     pub(super) text: Vec<u8>,
-    /// Entry and its extended attributes.
+    /// The extended attributes of entries, by the entry's index.
     pub(super) xattrs: Vec<(u32, Xattrs)>,
-    /// Entry and its data extents.
+    /// The data extents of entries, by the entry's index.
     pub(super) extents: Vec<(u32, Vec<DataExtent>)>,
-    /// Entries with several names: entry, device and inode.
+    /// Entries with several names: the entry's index, and its device and inode.
     pub(super) linked: Vec<(u32, (u64, u64))>,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Batch {
 pub(super) struct Found {
     /// Everything except where its name is.
     pub(super) node: TreeNode,
-    /// Start of the name in the batch's text; the target of a link follows it.
+    /// Where the name begins in the batch's text; the target of a link follows it.
     pub(super) name: u32,
     pub(super) name_len: u16,
     pub(super) target_len: u16,

@@ -1,4 +1,4 @@
-//! What a build is made of, as the user says it.
+//! The sources of a build, as the user gives them.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -6,27 +6,26 @@ use std::path::PathBuf;
 use super::error::SourceError;
 use super::lost_found::LostFoundTime;
 
-/// Where one input is.
+/// The place of one input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourcePlace {
-    /// A directory, an archive or an image: what it is follows from its contents.
+    /// A directory, an archive or a container image; the contents decide which.
     Path(PathBuf),
     /// A tar archive on standard input.
     Stdin,
 }
 
-/// One input and where its contents go.
+/// One input and the directory of the image that it is put into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// Where it is.
+    /// The input's place.
     pub place: SourcePlace,
-    /// The directory within the image that its root becomes, without leading `/`: empty for the image's root.
+    /// The directory of the image that becomes the input's root, without a leading `/`: empty for the image's root.
     pub at: Vec<u8>,
 }
 
 impl Input {
-    /// Reads `PLACE` or `PLACE:/PATH`; a place that exists with the whole name is taken as it is. `-` is standard
-    /// input.
+    /// Reads `PLACE` or `PLACE:/PATH`. If a place with the whole name exists, it is used. `-` is standard input.
     #[must_use]
     pub fn parse(text: &OsStr) -> Self {
         let bytes = text.as_encoded_bytes();
@@ -47,12 +46,12 @@ impl Input {
     }
 }
 
-/// Everything that decides what the tree holds.
+/// Everything that decides the contents of the tree.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The inputs, in order: later ones win, directories are merged.
+    /// The inputs in order. An entry of a later input replaces one of an earlier input; directories are merged.
     pub inputs: Vec<Input>,
-    /// Patterns of what is left out.
+    /// Patterns of names that are left out.
     pub exclude: Vec<String>,
     /// Owner and group of everything, before the table is applied.
     pub owner: Option<(u32, u32)>,
@@ -60,20 +59,21 @@ pub struct Options {
     pub table: Option<PathBuf>,
     /// An SELinux `file_contexts` file.
     pub file_contexts: Option<PathBuf>,
-    /// Which image of a multi-platform OCI index: `os/architecture[/variant]`; this machine's when absent.
+    /// The image of a multi-platform OCI index to use, as `os/architecture[/variant]`; by default this machine's
+    /// platform.
     pub platform: Option<String>,
-    /// Which of several container images of one source: a tag, name or digest.
+    /// The container image to use if a source has several: a tag, name or digest.
     pub image: Option<String>,
-    /// The most bytes of a container image that may be kept in a temporary file while it is read; by default half of
-    /// what is free there.
+    /// The most bytes of a container image that are kept in a temporary file while it is read; by default half of the
+    /// free space there.
     pub spool: Option<u64>,
-    /// Whether the root gets a lost+found if no source has one, and of which time. [`crate::build`] decides that by the
-    /// options of the file system.
+    /// Whether the root gets a lost+found if no source has one, and its time. [`crate::build`] sets this according to
+    /// the options of the file system.
     pub lost_found: Option<LostFoundTime>,
-    /// The image that will be written, and its temporary file: left out of directory sources. A name that does not
-    /// exist is ignored.
+    /// The image that will be written, and its temporary file, which are left out of directory sources. A name that
+    /// does not exist is ignored.
     pub outputs: Vec<PathBuf>,
-    /// Threads to scan with; 0 means as many as the machine has.
+    /// The number of threads that scan; 0 for the number that the machine has.
     pub threads: usize,
 }
 

@@ -1,8 +1,8 @@
-//! The contents of an archive that is read once, kept until they are needed: the blobs of a container image, and the
-//! first members of an archive whose kind is not known yet.
+//! Keeps the contents of an archive that is read only once until they are needed: the blobs of a container image, and
+//! the first members of an archive whose kind is not known yet.
 //!
-//! The first MiB stays in memory. Beyond it all bytes are in a file without a name in `TMPDIR` (or `/tmp`), which is
-//! gone with the process, however that ends. The bytes are never written beyond the spool's limit.
+//! The first MiB stays in memory. If there are more bytes, all of them are put in a file without a name in `TMPDIR` (or
+//! `/tmp`), which disappears with the process, however that ends. A spool never holds more bytes than its limit.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,22 +11,22 @@ use device::host;
 
 use super::system::temporary;
 
-/// Bytes that stay in memory.
+/// The most bytes that stay in memory.
 const MEMORY: u64 = 1 << 20;
 
-/// Bytes that were written one after another and can be read at any place.
+/// Bytes that were appended one after another and can be read at any offset.
 pub(crate) struct Spool {
-    /// Where they are; absent before the first byte.
+    /// The file with the bytes; `None` before the first byte.
     file: Option<File>,
     written: u64,
-    /// The most bytes that it may hold: what the user allows, or half of what is free where they are.
+    /// The most bytes that it may hold: what the user allows, or half of the free space where the file is.
     limit: Option<u64>,
-    /// Where the file is; absent as long as the bytes are in memory.
+    /// The directory of the file; `None` while the bytes are in memory.
     directory: Option<PathBuf>,
 }
 
 impl Spool {
-    /// An empty one, for at most `limit` bytes: by default half of what is free in its directory.
+    /// An empty spool for at most `limit` bytes; the default is half of the free space of its directory.
     pub(crate) fn new(limit: Option<u64>) -> Self {
         Self {
             file: None,
@@ -36,7 +36,7 @@ impl Spool {
         }
     }
 
-    /// Bytes so far: where the next one is written.
+    /// The number of bytes, which is also the offset of the next one.
     pub(crate) fn len(&self) -> u64 {
         self.written
     }
@@ -44,7 +44,7 @@ impl Spool {
     /// Appends `bytes`.
     ///
     /// # Errors
-    /// Why it can't hold them, and what to do.
+    /// Why it can't hold the bytes, and what to do.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
         let end = self.written + bytes.len() as u64;
         if self.directory.is_none() && end > MEMORY.min(self.limit.unwrap_or(MEMORY)) {
@@ -83,7 +83,7 @@ impl Spool {
     fn move_to_disk(&mut self, end: u64) -> Result<(), String> {
         let mut directory = std::env::temp_dir();
         if directory.as_os_str().is_empty() {
-            // TMPDIR is empty, which counts as not set.
+            // An empty TMPDIR counts as not set.
             directory = PathBuf::from("/tmp");
         }
         let failed = |error: std::io::Error| {
@@ -113,7 +113,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Fills `buf` with the bytes from `at` on.
+    /// Fills `buf` with the bytes from offset `at` on.
     pub(crate) fn read(&self, at: u64, buf: &mut [u8]) -> std::io::Result<()> {
         match &self.file {
             Some(file) => host::read_exact_at(file, buf, at),
@@ -125,7 +125,7 @@ impl Spool {
     /// The file that holds the bytes.
     ///
     /// # Errors
-    /// When there are none and an empty file can't be made.
+    /// When there are no bytes and an empty file can't be made.
     pub(crate) fn into_file(self) -> Result<File, String> {
         match self.file {
             Some(file) => Ok(file),
@@ -143,7 +143,7 @@ fn too_much_for(limit: u64, directory: &Path) -> String {
     )
 }
 
-/// What to do about a spool that can't hold enough.
+/// What to do if a spool can't hold enough bytes.
 const NEXT: &str = "name another directory with TMPDIR, or save the archive as a file, uncompressed, and build from \
      that";
 

@@ -1,7 +1,7 @@
 //! Tar archives: v7, ustar, old GNU and PAX, read once from start to end.
 //!
-//! [`read`] hands each entry to a [`Visitor`], with the data if that wants it. Every number, name and count is bounded
-//! (see [`super::limits`]); whatever is wrong is an error with the entry's name and the header's offset.
+//! [`read`] calls a [`Visitor`] with each entry, and with its data if the visitor wants them. Every number, name and
+//! count is bounded (see [`super::limits`]). An error names the entry and the offset of its header.
 
 pub(crate) mod ending;
 pub(crate) mod header;

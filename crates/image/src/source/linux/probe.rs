@@ -1,4 +1,4 @@
-//! What the kernel says of one file: attributes, extended attributes, holes, whether it may be read.
+//! Asks the kernel about one file: attributes, extended attributes, holes, and whether it can be read.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -14,7 +14,7 @@ use super::super::xattrs::{ACL_ACCESS, Xattrs, is_stored};
 
 /// Mode, owner and times of `stat`.
 pub(super) fn attributes(stat: &Stat) -> Attributes {
-    // Times before 1970 come as two's complement in some of the kernel's types.
+    // Some of the kernel's types hold times before 1970 in two's complement.
     let time = |seconds: i64, nanoseconds: i64| Time::new(seconds, nanoseconds as u32);
     Attributes {
         mode: (stat.st_mode & 0o7777) as u16,
@@ -26,9 +26,10 @@ pub(super) fn attributes(stat: &Stat) -> Attributes {
     }
 }
 
-/// Buffers of one thread, kept from file to file.
+/// The buffers of one thread, which are reused for each file.
 pub(super) struct Prober {
-    /// The name asked for, behind its directory's path when this thread has no working directory of its own.
+    /// The path of the name that is asked about. If the thread has no working directory of its own, the path of the
+    /// name's directory comes before it.
     path: Vec<u8>,
     directory: usize,
     own_working_directory: bool,
@@ -38,7 +39,7 @@ pub(super) struct Prober {
 }
 
 impl Prober {
-    /// For a thread whose working directory stays as it is: [`Prober::enter`] must not be called.
+    /// For a thread whose working directory stays unchanged; [`Prober::enter`] must not be called.
     pub(super) fn new() -> Self {
         Self {
             path: Vec::new(),
@@ -50,14 +51,14 @@ impl Prober {
         }
     }
 
-    /// For a thread that we started. Extended attributes can't be asked for relative to an open directory on older
-    /// kernels than 6.13, and through /proc it takes twice as long; so the thread gets a working directory of its own,
-    /// where it may. No other thread sees it change.
+    /// For a thread that this program started. Kernels older than 6.13 can't read extended attributes relative to an
+    /// open directory, and through /proc this takes twice as long. So the thread gets a working directory of its own,
+    /// if that is permitted. The working directory of other threads does not change.
     pub(super) fn for_own_thread() -> Self {
         if device::host::follows_descriptors() {
             return Self::new();
         }
-        // The deprecation is about splitting the table of open files, which this does not.
+        // The function is deprecated because it can split the table of open files, which it does not do here.
         #[allow(deprecated)]
         let split = rustix::thread::unshare(rustix::thread::UnshareFlags::FS);
         Self {
@@ -66,7 +67,7 @@ impl Prober {
         }
     }
 
-    /// Names asked for from now on lie in `directory`.
+    /// From now on names are relative to `directory`.
     pub(super) fn enter(&mut self, directory: BorrowedFd<'_>) {
         self.path.clear();
         self.directory = 0;
@@ -78,14 +79,14 @@ impl Prober {
         self.directory = self.path.len();
     }
 
-    /// The extended attributes of `name` in the directory entered; symbolic links are not followed.
+    /// The extended attributes of `name` in the entered directory; symbolic links are not followed.
     pub(super) fn xattrs(&mut self, name: &CStr) -> Result<Xattrs, Errno> {
         self.path.truncate(self.directory);
         self.path.extend_from_slice(name.to_bytes());
         self.path.push(0);
-        // The path ends with the only NUL in it: names hold none.
+        // The path ends with its only NUL, because names contain none.
         let path = CStr::from_bytes_until_nul(&self.path).map_err(|_| Errno::INVAL)?;
-        // Most files have none, and then asking for the length is cheaper than asking for the list.
+        // Most files have no attributes, and then asking for the length takes less time than asking for the list.
         let query = match rustix::fs::llistxattr_query(path) {
             Ok(0) | Err(Errno::NOTSUP | Errno::NOENT) => return Ok(Xattrs::default()),
             Ok(_) => rustix::fs::llistxattr(path, self.list.as_mut_slice()),
@@ -113,7 +114,7 @@ impl Prober {
         })
     }
 
-    /// Whether file `name` can be opened for reading: by its mode where that decides, else by asking.
+    /// Whether file `name` can be opened for reading. If its mode does not decide that, the kernel is asked.
     pub(super) fn readable(
         &self,
         directory: BorrowedFd<'_>,
@@ -145,7 +146,7 @@ fn collect(
         if is_stored(name.to_bytes()) {
             match value(name) {
                 Ok(value) => xattrs.set(name.to_bytes(), &value),
-                // Removed since, or a file that may not be read, which is reported as such.
+                // The attribute was removed meanwhile, or the file may not be read, which is reported separately.
                 Err(Errno::NODATA | Errno::ACCESS | Errno::PERM | Errno::NOTSUP) => {}
                 Err(errno) => return Err(errno),
             }
@@ -154,7 +155,7 @@ fn collect(
     Ok(xattrs)
 }
 
-/// The data extents of `file` below `size`; `None` when it has no hole.
+/// The data extents of `file` below `size`; `None` if it has no holes.
 pub(super) fn extents(file: impl AsFd, size: u64) -> Result<Option<Vec<DataExtent>>, Errno> {
     let file = file.as_fd();
     let mut extents: Vec<DataExtent> = Vec::new();
@@ -162,9 +163,9 @@ pub(super) fn extents(file: impl AsFd, size: u64) -> Result<Option<Vec<DataExten
     while at < size {
         let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
             Ok(start) => start,
-            // No data after here.
+            // No data follow.
             Err(Errno::NXIO) => break,
-            // The file system does not tell: all is data.
+            // The file system does not report holes: everything is data.
             Err(Errno::INVAL | Errno::NOTSUP) if at == 0 => return Ok(None),
             Err(errno) => return Err(errno),
         };

@@ -1,4 +1,4 @@
-//! Digests of blobs: `sha256:` or `sha512:` and as many hexadecimal digits as it takes.
+//! Digests of blobs: `sha256:` or `sha512:`, followed by the hexadecimal digits.
 
 use std::io::Read;
 
@@ -6,13 +6,13 @@ use sha2::{Digest as _, Sha256, Sha512};
 
 use super::super::stream::Stream;
 
-/// A digest as an image names it.
+/// A digest, as an image names it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Digest(String);
 
 impl Digest {
     /// # Errors
-    /// When it is none that can be verified: nothing else may become part of a path.
+    /// When it can't be verified. Only a verified digest may become part of a path.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let digits = match text.split_once(':') {
             Some(("sha256", digits)) if digits.len() == 64 => digits,
@@ -29,7 +29,7 @@ impl Digest {
         Ok(Self(text.into()))
     }
 
-    /// The digests of every kind that `bytes` have, as text.
+    /// The digests of all kinds for `bytes`, as text.
     pub(super) fn all_of(bytes: &[u8]) -> Vec<String> {
         let (short, long) = (Sha256::digest(bytes), Sha512::digest(bytes));
         vec![
@@ -38,8 +38,8 @@ impl Digest {
         ]
     }
 
-    /// The digest that the name of a configuration is: `KIND:DIGITS`, or in a directory `KIND`. Digits alone are a name
-    /// like any other, as for `docker load` and skopeo.
+    /// The digest that is a configuration's name: `KIND:DIGITS`, or in a directory `KIND`. Digits alone are an ordinary
+    /// name, as for `docker load` and skopeo.
     pub(super) fn of_name(name: &str) -> Option<Self> {
         let mut parts = name.split('/').rev();
         let last = parts.next().unwrap_or_default();
@@ -48,12 +48,12 @@ impl Digest {
         parsed.ok()
     }
 
-    /// Where a layout keeps the blob.
+    /// The path of the blob in a layout.
     pub(super) fn path(&self) -> String {
         format!("blobs/{}", self.0.replacen(':', "/", 1))
     }
 
-    /// What hashes bytes, to be compared with this digest.
+    /// A hasher whose result can be compared with this digest.
     pub(super) fn hasher(&self) -> Hasher {
         if self.0.starts_with("sha256:") {
             Hasher::Sha256(Sha256::new())
@@ -73,7 +73,7 @@ impl Digest {
     }
 }
 
-/// The state of a digest's function.
+/// The state of a digest's hash function.
 #[derive(Clone)]
 pub(super) enum Hasher {
     Sha256(Sha256),
@@ -109,7 +109,7 @@ pub(super) struct Hashed<R> {
 }
 
 impl<R: Read> Hashed<R> {
-    /// For `digest`, if there is one.
+    /// Hashes for `digest`, if it is given.
     pub(super) fn new(bytes: R, digest: Option<&Digest>) -> Self {
         Self {
             bytes,
@@ -117,7 +117,7 @@ impl<R: Read> Hashed<R> {
         }
     }
 
-    /// Reads what is left.
+    /// Reads the remaining bytes.
     pub(super) fn drain(&mut self) -> std::io::Result<()> {
         let mut buffer = vec![0; 256 * 1024];
         loop {
@@ -146,20 +146,20 @@ impl<R: Read> Read for Hashed<R> {
     }
 }
 
-/// A stream whose bytes are hashed when they are used, those that are passed over too.
+/// A stream that hashes its bytes when they are used or skipped.
 pub(super) struct HashedStream<'s> {
     stream: &'s mut dyn Stream,
     hasher: Option<Hasher>,
 }
 
 impl<'s> HashedStream<'s> {
-    /// For `digest`, if there is one.
+    /// Hashes for `digest`, if it is given.
     pub(super) fn new(stream: &'s mut dyn Stream, digest: Option<&Digest>) -> Self {
         let hasher = digest.map(Digest::hasher);
         Self { stream, hasher }
     }
 
-    /// Uses what is left, and says whether all of it has `digest`.
+    /// Uses the remaining bytes, and returns whether all bytes have `digest`.
     pub(super) fn finish(mut self, digest: Option<&Digest>) -> std::io::Result<bool> {
         loop {
             let held = self.fill()?.len();
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_digest_is_verified_and_never_a_way_out_of_the_layout() {
-        // From FIPS 180-2.
+        // The example of FIPS 180-2.
         let abc = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         let digest = Digest::parse(abc).unwrap();
         assert!(digest.fits(&b"abc"[..]).unwrap());

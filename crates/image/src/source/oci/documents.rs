@@ -1,7 +1,7 @@
 //! The JSON documents of an image: index, manifest, configuration, and the `manifest.json` of docker-save.
 //!
-//! Go writes `null` for an empty list, and other tools leave empty members out: both read as empty here. Every list has
-//! a bound, so that a small document can't make us hold much.
+//! Go writes `null` for an empty list, and other tools omit empty members: both are read as empty here. Every list has
+//! a bound, so that a small document can't take much memory.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -57,7 +57,7 @@ impl<'d, T: Deserialize<'d>, const MAX: usize> Deserialize<'d> for List<T, MAX> 
     }
 }
 
-/// What an index says of a document, and a manifest of its configuration and layers.
+/// What an index records about a document, or a manifest about its configuration and layers.
 #[derive(Deserialize, Clone)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Descriptor {
@@ -69,7 +69,7 @@ pub(super) struct Descriptor {
 }
 
 impl Descriptor {
-    /// Its media type; empty when it has none.
+    /// The media type; empty if the document has none.
     pub(super) fn media_type(&self) -> &str {
         self.media_type.as_deref().unwrap_or_default()
     }
@@ -79,7 +79,7 @@ impl Descriptor {
     }
 }
 
-/// An index or a manifest: what a blob is shows in what it has.
+/// An index or a manifest, which differ only in the members that they have.
 #[derive(Deserialize, Default)]
 pub(super) struct Document {
     pub(super) manifests: Option<List<Descriptor, { limits::MANIFESTS }>>,
@@ -96,12 +96,12 @@ pub(super) struct Saved {
     pub(super) repo_tags: List<String, { limits::MANIFESTS }>,
     #[serde(default)]
     pub(super) layers: List<String, { limits::LAYERS }>,
-    /// What Docker knows of layers, by their `diff_id`.
+    /// What Docker records about layers, by their `diff_id`.
     layer_sources: Option<BTreeMap<String, Option<Descriptor>>>,
 }
 
 impl Saved {
-    /// What it says of the layer with this `diff_id`.
+    /// What it records about the layer with this `diff_id`.
     pub(super) fn source(&self, id: &Digest) -> Option<&Descriptor> {
         self.layer_sources.as_ref()?.get(&id.to_string())?.as_ref()
     }
@@ -133,7 +133,7 @@ impl Config {
     }
 }
 
-/// The error about a save without a `manifest.json`.
+/// The error for a save without a `manifest.json`.
 pub(super) const OLD_SAVE: &str = "this was saved by Docker before 1.10 and has no manifest.json: save it again \
      with a newer Docker (docker load, then docker save)";
 
@@ -153,8 +153,8 @@ impl SavedImages {
     }
 }
 
-/// The images that the text of a `manifest.json` lists; `None` when it is not a list: other programs have a file of
-/// this name, too.
+/// The images that the text of a `manifest.json` lists; `None` if it is not a list, because other programs have files
+/// of this name, too.
 pub(super) fn saved_images(text: &[u8]) -> Result<Option<SavedImages>, String> {
     let text = &*lenient::text(text);
     if !text.trim_ascii_start().starts_with(b"[") {
@@ -168,16 +168,16 @@ pub(super) fn saved_images(text: &[u8]) -> Result<Option<SavedImages>, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Whether the text of a `manifest.json` that can't be understood is nevertheless one of docker-save: it names a file
-/// that `has` knows as a configuration or layer, or is damaged and has docker-save's keys. Another program's list is
-/// whole, and has no such names.
+/// Whether the text of a `manifest.json` that can't be read is nevertheless one of docker-save: it names a file that
+/// `has` knows as a configuration or layer, or it is damaged and has docker-save's keys. The list of another program is
+/// complete and has no such names.
 pub(super) fn looks_saved(text: &[u8], mut has: impl FnMut(&str) -> bool) -> bool {
     let text = &*lenient::text(text);
     let is = |key: &[u8], keys: &[&str]| keys.iter().any(|known| known.as_bytes() == key);
     let mut keys = false;
     for (key, value) in lenient::Members::of(text) {
         keys |= is(key, &["Config", "Layers", "RepoTags"]);
-        // Go reads keys whatever their case.
+        // Go ignores the case of keys.
         let names = value.filter(|_| is(&key.to_ascii_lowercase(), &["config", "layers"]));
         if names.is_some_and(|name| has(&name)) {
             return true;
@@ -186,14 +186,14 @@ pub(super) fn looks_saved(text: &[u8], mut has: impl FnMut(&str) -> bool) -> boo
     keys && !lenient::is_whole(text)
 }
 
-/// Whether the text of an `index.json` is one of an image: another program's has no `manifests`.
+/// Whether the text of an `index.json` belongs to an image; another program's has no `manifests`.
 pub(super) fn looks_like_index(text: &[u8]) -> bool {
     let text = &*lenient::text(text);
     text.trim_ascii_start().starts_with(b"{")
         && lenient::Members::of(text).any(|(key, _)| key == b"manifests")
 }
 
-/// The images of `manifest.json`, if there is one that lists images.
+/// The images of `manifest.json`, if that file exists and lists images.
 pub(super) fn saved(blobs: &Blobs) -> Result<Option<SavedImages>, SourceError> {
     let Some(blob) = blobs.open("manifest.json")? else {
         return Ok(None);

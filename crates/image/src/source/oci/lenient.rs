@@ -1,8 +1,8 @@
-//! What can be learned from a JSON text that does not parse, or does not have the expected form: its keys, and the
-//! strings that are their values.
+//! Finds the keys, and the strings that are their values, in a JSON text that can't be parsed or does not have the
+//! expected form.
 //!
-//! The text is scanned once from start to end, without recursion: brackets are passed over, so a value belongs to the
-//! last key before it, however deep it lies.
+//! The text is scanned once from start to end, without recursion. Brackets are skipped, so a value belongs to the last
+//! key before it, at whatever depth.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ pub(super) fn is_whole(text: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok()
 }
 
-/// The keys of a text, each alone and with every string that follows it before the next key.
+/// The keys of a text: each alone, then with every string that follows it before the next key.
 pub(super) struct Members<'t> {
     rest: &'t [u8],
     key: &'t [u8],
@@ -41,7 +41,7 @@ impl<'t> Members<'t> {
 }
 
 impl<'t> Iterator for Members<'t> {
-    /// A key as it is spelled, and a value; a key alone comes before its values.
+    /// A key as it is spelled, and a value; the key alone comes before its values.
     type Item = (&'t [u8], Option<String>);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(all, expected);
         for end in 0..whole.len() {
             let part = found(&whole[..end]);
-            // A key whose colon is missing is taken for a value.
+            // A key without a colon counts as a value.
             assert!(part.len() <= all.len(), "{part:?}");
         }
         assert!(!is_whole(whole) && is_whole(b"[1]") && !is_whole(b""));

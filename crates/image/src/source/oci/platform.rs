@@ -13,7 +13,7 @@ pub(super) struct Platform {
     pub(super) variant: String,
 }
 
-/// A string; `null` is the empty one.
+/// A string; `null` counts as the empty string.
 fn or_empty<'d, D: Deserializer<'d>>(deserializer: D) -> Result<String, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
@@ -40,7 +40,7 @@ impl Platform {
         })
     }
 
-    /// This machine's.
+    /// The platform of this machine.
     pub(super) fn own() -> Self {
         let architecture = spelled(std::env::consts::ARCH);
         Self {
@@ -50,9 +50,9 @@ impl Platform {
         }
     }
 
-    /// Whether `offered` is what `self` asks for.
+    /// Whether `offered` satisfies `self`.
     pub(super) fn accepts(&self, offered: &Self) -> bool {
-        // arm64 is always v8, which some images say and others do not.
+        // arm64 is always v8; some images name the variant and others do not.
         let same_variant = self.variant == offered.variant
             || self.architecture == "arm64"
                 && matches!((&*self.variant, &*offered.variant), ("v8", "") | ("", "v8"));

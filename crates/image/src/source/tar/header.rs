@@ -1,12 +1,12 @@
 //! One 512-byte header block: v7, ustar and old GNU fields. Numbers are octal text or, with the top bit set, base 256.
 
-/// Bytes of a header, and what data is padded to.
+/// The size of a header in bytes; data are padded to a multiple of it.
 pub(crate) const BLOCK: usize = 512;
 
 /// A header block whose checksum is right.
 pub(super) struct Header(pub(super) [u8; BLOCK]);
 
-/// Which fields a header has.
+/// The format of a header, which decides the fields that it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Format {
     V7,
@@ -14,19 +14,19 @@ pub(super) enum Format {
     Gnu,
 }
 
-/// Whether a tar begins with these bytes: with a header, not with its end.
+/// Whether these bytes are the beginning of a tar that has entries.
 pub(crate) fn is_header(start: &[u8]) -> bool {
     let first = start.first_chunk().map(|block| Header(*block));
     first.is_some_and(|header| !header.is_zero() && header.checksum_fits())
 }
 
 impl Header {
-    /// Whether the block is all zeros, as the end of an archive is.
+    /// Whether the block is all zeros, as at the end of an archive.
     pub(super) fn is_zero(&self) -> bool {
         self.0.iter().all(|byte| *byte == 0)
     }
 
-    /// Whether the checksum fits: of unsigned bytes, or of signed ones as some old programs wrote.
+    /// Whether the checksum is right: as a sum of unsigned bytes, or of signed ones, which some old programs wrote.
     pub(super) fn checksum_fits(&self) -> bool {
         let Some(stored) = number(&self.0[148..156]) else {
             return false;
@@ -98,7 +98,7 @@ impl Header {
         (number(&self.0[329..337]), number(&self.0[337..345]))
     }
 
-    /// Old GNU headers of incremental archives: the other two times, when they are there.
+    /// Old GNU headers of incremental archives: the other two times, if they are set.
     pub(super) fn gnu_times(&self) -> (Option<i64>, Option<i64>) {
         let field = |range: std::ops::Range<usize>| {
             let field = &self.0[range];
@@ -134,11 +134,11 @@ fn text(field: &[u8]) -> &[u8] {
     &field[..end.unwrap_or(field.len())]
 }
 
-/// A number; an empty field is 0. `None` when it is none, or does not fit.
+/// The number in a field; an empty field is 0. `None` if the field has no number, or the number does not fit.
 pub(super) fn number(field: &[u8]) -> Option<i64> {
     let first = *field.first()?;
     if first & 0x80 != 0 {
-        // Two's complement, the most significant byte first; 0x80 marks a positive number and is none of its bits.
+        // Two's complement, the most significant byte first. 0x80 marks a positive number and is not one of its bits.
         let negative = first & 0x40 != 0;
         let start = if negative {
             -1
