@@ -26,13 +26,13 @@ use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter};
 use zerocopy::{Immutable, IntoBytes};
 
-/// Bytes of the anchor: one sector.
+/// The size of the anchor: one sector.
 const BYTES: u64 = 512;
-/// How the name of the memory begins that is the backing of an anchor for a block device, and how the kernel shows it.
+/// The beginning of the name of the memory that backs an anchor for a block device; the kernel shows this name.
 const MEMORY_NAME: &str = "lanefs:";
 const MEMORY_SHOWN: &[u8] = b"/memfd:lanefs:";
 const DELETED: &[u8] = b" (deleted)";
-/// The most bytes of a memory's name that the kernel takes.
+/// The most bytes that the kernel accepts in the name of such memory.
 const MEMORY_NAME_MAX: usize = 249;
 /// Where a free loop device is asked for.
 const CONTROL: &str = "/dev/loop-control";
@@ -44,7 +44,7 @@ const CONFIGURE: Opcode = 0x4C0A;
 const READ_ONLY: u32 = 1;
 /// `LO_FLAGS_AUTOCLEAR`.
 const AUTOCLEAR: u32 = 4;
-/// Other programs may take the free device that the kernel named before it is configured here.
+/// How often a free device is asked for: another program may take it before it is configured here.
 const TRIES: u32 = 16;
 /// Bytes of a name in [`Info`], the zero at its end included.
 const NAME_BYTES: usize = 64;
@@ -88,14 +88,14 @@ pub(crate) struct Anchor {
 }
 
 impl Anchor {
-    /// Makes one for an image.
+    /// Makes an anchor for an image.
     ///
-    /// A regular file is its own backing. For a block device, which the kernel claims for only one mount, the backing
-    /// is memory, and only the name is the device's: for mounts that only read, which can be several, and where the
-    /// kernel does not mount the device itself.
+    /// A regular file is its own backing. A block device can't be, because the kernel claims it for only one mount. Its
+    /// anchor is backed by memory, which only has the device's name; it serves read-only mounts, of which a device can
+    /// have several, and hosts where the kernel can't mount the device itself.
     ///
     /// # Errors
-    /// Why the host gives no loop device, or not on this file.
+    /// Why the host provides no loop device, or none on this file.
     pub(crate) fn new(image: &Path, is_read_only: bool) -> io::Result<Anchor> {
         let backing: OwnedFd = if image.metadata()?.is_file() {
             File::options()
@@ -123,7 +123,7 @@ impl Anchor {
         Err(Errno::BUSY.into())
     }
 
-    /// The name by which it is mounted.
+    /// The path by which the kernel mounts it.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -142,7 +142,7 @@ pub(crate) fn image_behind(device: &Path) -> Option<PathBuf> {
     ))
 }
 
-/// The image, by the line that the kernel has for a loop device's backing.
+/// The path of the image, from the line in which the kernel shows a loop device's backing.
 fn image_named(line: &[u8]) -> PathBuf {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let of_memory = line.strip_prefix(MEMORY_SHOWN);
@@ -150,7 +150,7 @@ fn image_named(line: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(of_memory.unwrap_or(line)))
 }
 
-/// Memory that can't change, in place of a device's bytes, named after the device.
+/// Read-only memory that stands for a device's bytes, and has the device's name.
 fn memory(image: &Path) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut name = [MEMORY_NAME.as_bytes(), image.as_os_str().as_bytes()].concat();
@@ -189,7 +189,7 @@ fn config(backing: &OwnedFd, image: &Path, is_read_only: bool) -> Config {
     }
 }
 
-/// The number of a loop device that is free now; `LOOP_CTL_GET_FREE` answers by its return value.
+/// The number of a free loop device; `LOOP_CTL_GET_FREE` returns it as its return value.
 fn free_number(control: &File) -> io::Result<u32> {
     #[allow(unsafe_code)]
     // SAFETY: `Returned` passes no pointer, and the operation takes none.
@@ -197,7 +197,7 @@ fn free_number(control: &File) -> io::Result<u32> {
     Ok(number?)
 }
 
-/// An operation without an argument whose return value is its answer.
+/// An operation without an argument that returns its answer as its return value.
 struct Returned<const OPCODE: Opcode>;
 
 #[allow(unsafe_code)]

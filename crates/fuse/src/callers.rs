@@ -1,8 +1,8 @@
-//! What the host knows of a caller beyond what is in the request: its supplementary groups and capabilities.
+//! What the host knows about a caller in addition to the request: its supplementary groups and its capabilities.
 //!
-//! A request has a user, one group, and the process that waits for the answer; the host says what groups and
-//! capabilities that has, and its user where the request does not. A process of which it says nothing (of another
-//! namespace, say) has no more than the one group, and no capabilities. No locks.
+//! A request names a user, one group, and the process that waits for the answer. The host knows the groups and
+//! capabilities of that process, and its user if the request has none. A process that the host does not know (of
+//! another namespace, for example) has only the one group and no capabilities. No locks.
 
 use rustix::io::Errno;
 
@@ -13,19 +13,19 @@ use crate::operations::{Answer, Caller};
 pub(crate) const SET_UID: u16 = 0o4000;
 /// Set-group-ID.
 pub(crate) const SET_GID: u16 = 0o2000;
-/// With it, set-group-ID makes a program run as its group.
+/// With this bit, set-group-ID makes a program run as its group.
 pub(crate) const GROUP_EXECUTES: u16 = 0o10;
 
-/// Whether a file of this mode and group loses set-group-ID when the caller changes what is in it, or its owner. Linux
-/// takes it from a file that its group may not execute unless the caller is privileged or in the group. From other
-/// files, and set-user-ID from all, the kernel takes it itself before it asks for the change, unless it agreed that the
-/// server does so ([`privileges_lost`]).
+/// Whether a file of this mode and group loses set-group-ID when the caller changes its contents or its owner. Linux
+/// clears the bit of a file that its group may not execute, unless the caller is privileged or in the group. In all
+/// other cases the kernel itself clears set-user-ID and set-group-ID before it asks for the change, unless it agreed
+/// that the server does so ([`privileges_lost`]).
 pub(crate) fn costs_set_gid(caller: Caller, mode: u16, gid: u32) -> bool {
     mode & (SET_GID | GROUP_EXECUTES) == SET_GID && !is_privileged_or_in(caller, gid)
 }
 
 /// Which of set-user-ID and set-group-ID a file of this mode and group loses when a caller without CAP_FSETID changes
-/// what is in it, or any caller its owner.
+/// its contents, or any caller its owner.
 pub(crate) fn privileges_lost(caller: Caller, mode: u16, gid: u32) -> u16 {
     let executes = mode & (SET_GID | GROUP_EXECUTES) == SET_GID | GROUP_EXECUTES;
     let with_group = executes || costs_set_gid(caller, mode, gid);
@@ -34,7 +34,7 @@ pub(crate) fn privileges_lost(caller: Caller, mode: u16, gid: u32) -> u16 {
 
 /// The bit of CAP_SYS_ADMIN in a set of capabilities.
 const SYS_ADMIN: u64 = 1 << 21;
-/// What `/proc/self/uid_map` has where users are not mapped.
+/// The contents of `/proc/self/uid_map` if users are not mapped.
 const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 
 /// Refuses a caller that is not the host's root with CAP_SYS_ADMIN, which is what ext4 requires for changes of the file
@@ -54,20 +54,20 @@ pub(crate) fn check_admin(caller: Caller) -> Answer<()> {
 
 /// Whether a process with this status acts as root and has CAP_SYS_ADMIN.
 fn is_admin(status: &str) -> bool {
-    // Real, effective, saved, and that of files.
+    // The real, effective and saved user, and the one for access to files.
     let user = value_in(status, "Uid:").split_whitespace().nth(3);
     let capabilities = u64::from_str_radix(value_in(status, "CapEff:").trim(), 16);
     user == Some("0") && capabilities.is_ok_and(|set| set & SYS_ADMIN != 0)
 }
 
-/// A caller with the user and the group of its process, for a request that does not have them; those of nobody if the
-/// host does not know the process.
+/// The caller with the user and the group of its process, for a request that has none; with those of nobody if the host
+/// does not know the process.
 pub(crate) fn identified(caller: Caller) -> Caller {
     identified_by(caller, &status_of(caller.pid))
 }
 
 fn identified_by(caller: Caller, status: &str) -> Caller {
-    // Real, effective, saved, and that of files.
+    // The real, effective and saved one, and the one for access to files.
     let of_files = |name| {
         let number = value_in(status, name).split_whitespace().nth(3);
         number.and_then(|number| number.parse().ok())
@@ -99,7 +99,7 @@ fn groups_in(status: &str) -> Vec<u32> {
     numbers.filter_map(|number| number.parse().ok()).collect()
 }
 
-/// What follows a word that begins a line.
+/// The rest of the line that begins with this word.
 fn value_in<'a>(status: &'a str, name: &str) -> &'a str {
     let mut lines = status.lines();
     lines.find_map(|line| line.strip_prefix(name)).unwrap_or("")
@@ -147,7 +147,7 @@ mod tests {
         assert!(costs_set_gid(caller(7, 7), 0o2666, 8));
         assert!(!costs_set_gid(caller(7, 8), 0o2666, 8));
         assert!(!costs_set_gid(caller(0, 7), 0o2666, 8));
-        // The kernel's business, and nothing to lose.
+        // The kernel clears the bit in the first case; in the second it is not set.
         assert!(!costs_set_gid(caller(7, 7), 0o2676, 8));
         assert!(!costs_set_gid(caller(7, 7), 0o666, 8));
     }

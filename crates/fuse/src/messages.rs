@@ -1,5 +1,6 @@
-//! How many requests of each kind the kernel has sent, how many are answered, how long that took, bytes read and
-//! written, polls, and renames that held commits back: counted on lines of the threads' own, without a lock.
+//! Counts the requests of each kind that the kernel has sent, those that are answered and the time that took, bytes
+//! read and written, polls, and renames that held commits back. Each thread counts on cache lines of its own, without a
+//! lock.
 
 use std::fmt::Write;
 
@@ -8,10 +9,11 @@ use sync::{CachePadded, Lanes, Statistic};
 
 use crate::abi::opcode;
 
-/// Classes of latencies: class n has those below 2^n microseconds that no earlier class has, the last one all others.
+/// Classes of latencies. Class n has the latencies below 2^n microseconds that are in no earlier class, the last class
+/// all others.
 const CLASSES: usize = 24;
 
-/// What a thread counted of one kind.
+/// What one thread has counted of one kind.
 #[derive(Default)]
 struct KindCounts {
     begun: Statistic,
@@ -21,7 +23,7 @@ struct KindCounts {
     classes: [Statistic; CLASSES],
 }
 
-/// The counts of one thread, by the numbers of requests; those of requests that are not known here are together at 0.
+/// The counts of one thread, indexed by the kind's number; unknown kinds are counted together at 0.
 struct Counts([KindCounts; opcode::END]);
 
 impl Default for Counts {
@@ -46,12 +48,12 @@ fn add(count: &Statistic, amount: u64) {
 pub(crate) struct TimedRequest {
     opcode: u32,
     since: Instant,
-    /// Bytes to be written.
+    /// How many bytes it asks to write.
     bytes: u64,
 }
 
 impl TimedRequest {
-    /// A request of this kind that brings this number of bytes to be written.
+    /// Counts a request of this kind that asks to write this number of bytes.
     pub(crate) fn begin(opcode: u32, bytes: u64) -> TimedRequest {
         let since = clock::now();
         TimedRequest {
@@ -70,7 +72,7 @@ struct PollCounts {
     nanoseconds: Statistic,
 }
 
-/// See the module.
+/// The counts of a mount; see the module.
 #[derive(Default)]
 pub(crate) struct Messages {
     /// Renames that held commits back. [atomic: Relaxed, statistics]
@@ -90,7 +92,7 @@ impl Messages {
         add(&self.polls.nanoseconds, nanoseconds);
     }
 
-    /// All counts, a line each: of the requests of each kind, and of polls.
+    /// All counts as lines: one for each kind of request, and one for polls.
     pub(crate) fn counter_lines(&self) -> impl Iterator<Item = String> {
         let requests = self.counted();
         let requests = requests.map(|(name, value)| format!("messages.{name} {value}\n"));
@@ -115,7 +117,7 @@ impl Messages {
         add(&self.lanes.mine().of(opcode).begun, 1);
     }
 
-    /// A request is answered, with this number of bytes.
+    /// Counts the answer to a request, which has this number of bytes.
     pub(crate) fn answered(&self, request: TimedRequest, bytes: u64) {
         let counts = self.lanes.mine().of(request.opcode);
         let time = clock::now().saturating_duration_since(request.since);
@@ -138,17 +140,17 @@ impl Messages {
             .fold(0, u64::wrapping_add)
     }
 
-    /// Each kind by name, and how many came.
+    /// The name of each kind, and the number of its requests.
     pub(crate) fn counted(&self) -> impl Iterator<Item = (&'static str, u64)> {
         kinds().map(move |(opcode, name)| (name, self.sum(opcode, |counts| &counts.begun)))
     }
 
-    /// A line for each kind that came: its name, requests begun and answered, nanoseconds, bytes, and the classes of
-    /// latencies with commas between them.
+    /// A line for each kind that was counted: its name, requests begun and answered, nanoseconds, bytes, and the
+    /// classes of latencies, separated by commas.
     pub(crate) fn lines(&self) -> String {
         let mut lines = String::new();
         for (opcode, name) in kinds() {
-            // First, so that no more requests seem to be answered than have come.
+            // Summed first, so that the answers never seem to be more than the requests.
             let answered = self.sum(opcode, |counts| &counts.answered);
             let begun = self.sum(opcode, |counts| &counts.begun);
             if begun == 0 {
@@ -161,7 +163,7 @@ impl Messages {
                     .to_string()
             });
             let classes = classes.collect::<Vec<String>>().join(",");
-            // A string takes it all.
+            // Writing to a string does not fail.
             let _ = writeln!(
                 lines,
                 "{name} {begun} {answered} {nanoseconds} {bytes} {classes}"

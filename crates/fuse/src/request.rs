@@ -1,7 +1,7 @@
-//! From the bytes that the kernel hands out to one checked request.
+//! Parses the bytes that the kernel sends into one checked request.
 //!
-//! Nothing here trusts the kernel: a request that is cut short, has a name without its end or a length that its bytes
-//! contradict becomes [`Malformed`], which is answered with `EIO`; a request of a kind that is not known becomes
+//! The kernel is not trusted. A request that is cut short, has a name without an end, or a length that its bytes
+//! contradict becomes [`Malformed`], which is answered with `EIO`. A request of an unknown kind becomes
 //! [`FuseOperation::Unknown`], which is answered with `ENOSYS`. No I/O, no locks.
 
 use lanefs::Ino;
@@ -15,25 +15,25 @@ use crate::operations::{Caller, Setting};
 /// One request.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
-    /// The number by which the kernel knows it.
+    /// The number that the answer must carry.
     pub(crate) unique: u64,
-    /// The number of its kind, which need not be known here.
+    /// The number of its kind, which may be unknown here.
     pub(crate) opcode: u32,
-    /// The node that it is about.
+    /// The node that the request is about.
     pub(crate) node: u64,
     pub(crate) caller: Caller,
     pub(crate) extension: Extension<'a>,
     pub(crate) operation: FuseOperation<'a>,
 }
 
-/// A request that is not one.
+/// Bytes that are not a valid request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Malformed {
-    /// The number to answer, where the header is there.
+    /// The number that the answer must carry, if the bytes have a header.
     pub(crate) unique: Option<u64>,
 }
 
-/// What is asked for.
+/// What a request asks for.
 #[derive(Debug)]
 pub(crate) enum FuseOperation<'a> {
     /// The first request of a connection, with all flags that the kernel offers.
@@ -87,12 +87,12 @@ pub(crate) enum FuseOperation<'a> {
     Fallocate(abi::FallocateIn),
     Seek(abi::SeekIn),
     Copy(abi::CopyIn),
-    /// One that this server does not know.
+    /// An operation that this server does not know.
     Unknown,
 }
 
 impl FuseOperation<'_> {
-    /// Whether it is answered as ever once the file system was shut down.
+    /// Whether the operation is still answered normally after the file system was shut down.
     pub(crate) fn works_after_shut_down(&self) -> bool {
         use FuseOperation as Op;
         match self {
@@ -104,7 +104,7 @@ impl FuseOperation<'_> {
         }
     }
 
-    /// Whether it may change the image.
+    /// Whether the operation may change the image.
     pub(crate) fn is_change(&self) -> bool {
         use FuseOperation as Op;
         matches!(
@@ -127,7 +127,7 @@ impl FuseOperation<'_> {
     }
 }
 
-/// The nodes of one batch of FORGETs, and how many lookups of each are taken back.
+/// The nodes of one batch of FORGETs, each with the number of lookups that are taken back.
 #[derive(Debug)]
 pub(crate) struct Forgotten<'a>(&'a [u8]);
 
@@ -139,8 +139,8 @@ impl Forgotten<'_> {
     }
 }
 
-/// The bytes of a request behind its header, read from the front. Over `/dev/fuse` they are in one piece (`first`);
-/// over io_uring the operation's structure is in `first` and everything else in `rest`. No value crosses the two.
+/// The bytes of a request after its header, read from the front. Over `/dev/fuse` they are in one piece (`first`). Over
+/// io_uring the operation's structure is in `first` and everything else in `rest`. No value crosses the two pieces.
 #[derive(Clone, Copy)]
 struct Arguments<'a> {
     first: &'a [u8],
@@ -222,7 +222,7 @@ pub(crate) fn parse_parts<'a>(
     if header.len as usize != len {
         return Err(malformed());
     }
-    // It follows the arguments.
+    // The extension follows the arguments.
     let extension = usize::from(header.extension_words) * 8;
     let arguments = Arguments { first: own, rest }.split_off(extension);
     let (arguments, extension) = arguments.ok_or_else(malformed)?;
@@ -242,7 +242,7 @@ pub(crate) fn parse_parts<'a>(
     })
 }
 
-/// What the arguments of an opcode ask for; `None` where they are cut short.
+/// The operation that an opcode and its arguments ask for; `None` if the arguments are cut short.
 fn operation(opcode: u32, mut rest: Arguments<'_>) -> Option<FuseOperation<'_>> {
     use FuseOperation as Op;
     Some(match opcode {
@@ -255,7 +255,7 @@ fn operation(opcode: u32, mut rest: Arguments<'_>) -> Option<FuseOperation<'_>> 
         }
         opcode::GETATTR => Op::GetAttr,
         opcode::STATX => {
-            // Whatever is asked for, all is answered.
+            // The answer always has all fields, whichever are asked for.
             let _asked: abi::StatxIn = rest.take()?;
             Op::Statx
         }
@@ -332,8 +332,8 @@ fn set_xattr<'a>(rest: &mut Arguments<'a>) -> Option<FuseOperation<'a>> {
         let (name, value) = (rest.name()?, rest.bytes(set.size)?);
         rest.is_empty().then_some((name, value))
     };
-    // Whether more flags follow depends on what was agreed on. What follows, a name, a zero and the value, then has 8
-    // bytes less, so the lengths never fit both.
+    // Whether more flags follow depends on what was agreed on. If they do, the rest (a name, a zero and the value) is 8
+    // bytes shorter, so the lengths never fit both forms.
     let (more_flags, (name, value)) = match attribute(*rest) {
         Some(attribute) => (0, attribute),
         None => {
@@ -374,7 +374,7 @@ pub(crate) fn ino(node: u64) -> Result<Ino, Errno> {
     }
 }
 
-/// The node by which the kernel knows an inode: the reverse of [`ino`].
+/// The node by which the kernel knows an inode: the inverse of [`ino`].
 pub(crate) fn node(ino: Ino) -> u64 {
     match ino {
         Ino::ROOT => abi::ROOT,
@@ -424,7 +424,7 @@ mod tests {
                 let expected = (len >= size_of::<abi::InHeader>()).then_some(7);
                 let refused = parse(&whole[..len]).err().unwrap();
                 assert_eq!(refused.unique, expected);
-                // A length that is true of a cut request helps it as little.
+                // Even a correct length does not make a cut request valid.
                 let mut cut = whole[..len].to_vec();
                 if let Some(stated) = cut.get_mut(..4) {
                     stated.copy_from_slice(&(len as u32).to_ne_bytes());
@@ -497,10 +497,10 @@ mod tests {
         forget[40..44].copy_from_slice(&u32::MAX.to_ne_bytes());
         assert!(parse(&forget).is_err());
         let mut lookup = request(opcode::LOOKUP, b"a\0");
-        // An extension that is longer than the request.
+        // The extension is longer than the request.
         lookup[36..38].copy_from_slice(&u16::MAX.to_ne_bytes());
         assert!(parse(&lookup).is_err());
-        // And one whose own length is wrong.
+        // The extension's own length is wrong.
         let mut lookup = request(opcode::LOOKUP, b"a\0\x08\0\0\0\0\0\0\0");
         lookup[36..38].copy_from_slice(&1_u16.to_ne_bytes());
         assert!(parse(&lookup).is_ok());
@@ -515,7 +515,7 @@ mod tests {
         for round in 0..200_000_u32 {
             let len = (next() % 160) as usize;
             let mut bytes: Vec<u8> = (0..len).map(|_| (next() >> 32) as u8).collect();
-            // Most have a length and an opcode that get them further.
+            // Most requests get a correct length and a known opcode, so that they are parsed further.
             if round % 8 > 0 && len >= 8 {
                 bytes[..4].copy_from_slice(&(len as u32).to_ne_bytes());
                 bytes[4..8].copy_from_slice(&((next() % 60) as u32).to_ne_bytes());

@@ -8,7 +8,7 @@ use crate::operations::{Answer, Kind, Opening};
 use crate::request::FuseOperation;
 
 impl Asked<'_> {
-    /// Answers what is about a name.
+    /// Answers a request about a name.
     pub(super) fn name(self, operation: FuseOperation<'_>) {
         use FuseOperation as Op;
         match operation {
@@ -28,7 +28,7 @@ impl Asked<'_> {
             Op::Link { old_node, name } => self.link(old_node, name),
             Op::Create(how, name) => self.create(&how, name),
             Op::TmpFile(how) => self.create_unnamed(&how),
-            // All others were answered before.
+            // All other operations were answered before.
             _ => self.reply.error(Errno::NOSYS),
         }
     }
@@ -86,7 +86,7 @@ impl Asked<'_> {
         reply_entry(made, self.reply);
     }
 
-    /// The request is about the directory of the new name.
+    /// Answers a LINK, which is sent for the directory of the new name.
     fn link(self, old_node: u64, name: &[u8]) {
         let linked =
             self.for_caller(|operations| operations.link(ino(old_node)?, named(self.node, name)?));

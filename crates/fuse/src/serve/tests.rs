@@ -1,4 +1,4 @@
-//! Requests that no kernel sends, and those of kernels to come: each is answered once, and the image stays whole.
+//! Requests that no kernel sends, and those of future kernels: each is answered once, and the image stays valid.
 
 use lanefs::mkfs::{self, Layout};
 use lanefs::{FileDevice, Fs};
@@ -20,19 +20,19 @@ const OF_ROOT: Caller = Caller {
     pid: 0,
 };
 const IMAGE_BYTES: u64 = 16 << 20;
-/// How many requests a run has, unless `LANEFS_HOSTILE_REQUESTS` says it.
+/// How many requests a run sends, unless `LANEFS_HOSTILE_REQUESTS` sets it.
 const REQUESTS: u64 = 6000;
-/// One more than the greatest opcode that is tried.
+/// One more than the largest opcode that is tried.
 const OPCODES: u64 = 60;
 
-/// How long an answer may take: a request that failed is answered by a thread of its own.
+/// The longest time that an answer may take; a request that failed is answered by a thread of its own.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Counts the answers to the request that is under way.
+/// Records the answers to the request that is under way.
 struct Counted(Mutex<Vec<(u64, i32)>>, Condvar);
 
 impl Counted {
-    /// Takes the answers, once there are this many or the time is up.
+    /// Takes the answers once there are `expected` of them, or the time is up.
     fn take(&self, expected: usize) -> Vec<(u64, i32)> {
         let mut answers = self.0.lock();
         if answers.len() < expected {
@@ -66,7 +66,7 @@ impl Numbers {
         these[index].clone()
     }
 
-    /// A word that is at an edge more often than chance has it.
+    /// A word that is at the edge of a range more often than a random word is.
     fn word(&mut self) -> u64 {
         let any = self.next();
         let edges = [
@@ -88,7 +88,7 @@ impl Numbers {
         }
     }
 
-    /// What follows a request's header: words, then names.
+    /// The bytes after a request's header: words, then names.
     fn arguments(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for _ in 0..self.below(13) {
@@ -137,7 +137,7 @@ fn has_no_answer(opcode: u32) -> bool {
     )
 }
 
-/// A new image, and its folder.
+/// A new image that is served, and its folder.
 fn served() -> (tempfile::TempDir, Arc<BoxedFs>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
@@ -200,7 +200,7 @@ fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
     }
 }
 
-/// Sends a request whose caller is in no supplementary group that the host knows of; returns the error's number.
+/// Sends a request whose caller has no supplementary group known to the host; returns the error's number.
 fn send(volume: &Arc<BoxedFs>, opcode: u32, arguments: &[&[u8]], extension: &[u8]) -> i32 {
     let arguments = [&arguments.concat(), extension].concat();
     let header = abi::InHeader {
@@ -265,7 +265,7 @@ fn what_is_made_has_the_security_label_that_the_kernel_sends_with_it() {
     for (opcode, arguments) in requests {
         assert_eq!(send(&volume, opcode, arguments, &label), 0, "{opcode}");
     }
-    // No module has one, and one that does not fit.
+    // One extension has no module, the other does not fit.
     assert_eq!(
         send(
             &volume,
@@ -374,7 +374,7 @@ fn what_is_not_agreed_on_is_left_out_and_old_kernels_are_refused() {
     assert_eq!(u64::from(without.flags) & abi::init::POSIX_ACL, 0);
     let changed = kept.flags ^ without.flags;
     assert_eq!(u64::from(changed), abi::init::WRITEBACK_CACHE);
-    // A kernel to come asks again, in this version.
+    // A future kernel asks again, in this version.
     assert_eq!(init(&offer(8, 0), 0, nothing).unwrap().major, abi::MAJOR);
     for old in [offer(7, 27), offer(6, 99)] {
         assert!(init(&old, u64::MAX, nothing).is_err());
