@@ -43,8 +43,9 @@ fn units(volume: &Volume<'_>) -> Vec<Unit> {
     units
 }
 
-/// Calls `visit` with every inode's number and slot that is read, on all threads. A unit's visits share a value that
-/// `begin` makes and `end` takes. `report` says whether what can't be read is a problem.
+/// Calls `visit` on all threads with the number and the slot of every inode that can be read. The visits of one unit
+/// share a value that `begin` makes and `end` takes. `report` is whether slots that can't be read are reported as a
+/// problem.
 pub fn scan<T>(
     volume: &Volume<'_>,
     report: bool,
@@ -114,7 +115,7 @@ fn read_by_blocks(
     missing
 }
 
-/// Runs the pass.
+/// Runs the inode pass.
 pub fn pass(volume: &Volume<'_>) -> Gathered {
     let count = units(volume).len() as u64;
     volume.crew.begin(Stage::Inodes, count);
@@ -189,7 +190,7 @@ pub fn find_owners(volume: &Volume<'_>) {
     scan(volume, false, || (), visit, |()| ());
 }
 
-/// Notes which of an inode's blocks are among the shared ones. It does not enter map blocks that are shared.
+/// Records which of an inode's blocks are among the shared ones. Does not read map blocks that are shared.
 struct Owner<'a> {
     shared: &'a [(u64, u64)],
     met: Vec<(u64, u64)>,

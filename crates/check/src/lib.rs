@@ -1,8 +1,8 @@
-//! An independent reading of ext4: is this file system sound, and if not, what is wrong with it?
+//! Checks ext4 independently of the engine: is a file system sound, and if not, what is wrong with it?
 //!
 //! [`check`] reads a [`BlockDevice`](device::BlockDevice) and reports [`Problem`]s. It uses `ondisk`'s structures,
-//! checksums and hashes, and reads maps and directories by itself: where this crate and the engine disagree about an
-//! image, one of them is wrong. It never writes. The caller replays a journal before it calls.
+//! checksums and hashes, but reads maps and directories with code of its own: if this crate and the engine disagree
+//! about an image, one of them is wrong. It never writes. The caller replays the journal before the check.
 //!
 //! # Passes
 //!
@@ -15,14 +15,14 @@
 //! counts        bitmaps and counts against what was found                  a unit per group
 //! ```
 //!
-//! A pass starts when the one before it has ended, so no pass waits for another's data. Inside a pass the threads share
-//! the claims (one atomic bit a cluster) and the inode table (two bytes an inode), both allocated by
-//! groups, and the tables of shared attribute blocks and values. Each thread lists its problems by itself.
+//! A pass begins when the one before it has ended, so no pass waits for another's data. Within a pass the threads share
+//! the claims (one atomic bit for each cluster) and the inode table (two bytes for each inode), both allocated by
+//! groups, and the tables of shared attribute blocks and values. Each thread lists its problems separately.
 //!
 //! # Hostile images
 //!
-//! Nothing recurses on what the disk says. A map block is entered once: a second pointer to it is a double claim. All
-//! claims together are bounded by [`limits`], and so are the problems that are kept (all are counted).
+//! No function recurses as deep as the disk's structures say. A map block is read once: a second pointer to it is a
+//! double claim. [`limits`] bounds all claims together, and the problems that are kept (all of them are counted).
 
 #![warn(missing_docs)]
 

@@ -9,20 +9,20 @@ use crate::table::State;
 use crate::volume::Volume;
 use crate::work::Stage;
 
-/// Links that a directory may have counted; beyond, with dir_nlink, it stores 1.
+/// The most links that a directory counts; with more of them and dir_nlink, it stores 1.
 const LINKS_MAX: u32 = 65_000;
 
-/// What is known of a directory's way up.
+/// What is known of the way from a directory up to the root.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Unknown,
-    /// It is part of the way that is followed now.
+    /// The directory is on the way that is being followed.
     Followed,
     Reached,
     Lost,
 }
 
-/// Checks that every directory leads up to the root, and that '..' is the parent.
+/// Checks that every directory leads up to the root, and that '..' names its parent.
 pub fn connectivity(volume: &Volume<'_>, tree: &Tree) {
     volume.crew.begin(Stage::Connectivity, tree.0.len() as u64);
     let mut ways = vec![Way::Unknown; tree.0.len()];
@@ -44,7 +44,7 @@ pub fn connectivity(volume: &Volume<'_>, tree: &Tree) {
     }
 }
 
-/// Follows a directory's way up until it is known where it ends.
+/// Follows a directory's way up until its end is known.
 fn follow(tree: &Tree, index: usize, ways: &mut [Way]) {
     let mut path = Vec::new();
     let mut at = Some(index);
@@ -66,7 +66,7 @@ fn follow(tree: &Tree, index: usize, ways: &mut [Way]) {
     }
 }
 
-/// Compares the links that names make with those that inodes store.
+/// Compares the number of names of each inode with its stored link count.
 pub fn counts(volume: &Volume<'_>) {
     let groups = volume.geometry.groups() as usize;
     volume.crew.begin(Stage::Links, groups as u64);
@@ -84,7 +84,7 @@ pub fn counts(volume: &Volume<'_>) {
     }
 }
 
-/// Reports an inode whose names and links differ, unless it needs no name.
+/// Reports an inode whose number of names differs from its link count, unless it needs no name.
 fn compare(volume: &Volume<'_>, ino: Ino, state: State) {
     let needs_none =
         state.has(State::ORPHAN) || ino != Ino::ROOT && ino < volume.geometry.first_ino();
@@ -97,21 +97,21 @@ fn one(volume: &Volume<'_>, ino: Ino, state: State) {
     let inode = volume.slot(ino).and_then(|slot| Inode::parse(&slot).ok());
     let Some(inode) = inode else { return };
     let stored = inode.links_count();
-    // A file system's directories can't hold more names than that.
+    // The directories of a file system can't hold more names than that.
     let found =
         (volume.inodes.balance(ino) + i64::from(stored)).clamp(0, i64::from(u32::MAX)) as u32;
     let is_directory = state.file_type() == Some(FileType::Directory);
     if crate::special::is_special(volume, ino) {
         return;
     }
-    // A value inode keeps a link and is named by attributes only.
+    // An inode that holds an attribute's value has one link, and only attributes refer to it.
     if state.has(State::VALUE) {
         if volume.shared.values.of(ino.0.into()) == 0 {
             volume.inode_has(ino, Code::Unattached);
         }
         return;
     }
-    // A name that could not be read may be the one that is missing.
+    // The missing name may be in a part that could not be read.
     if volume.unread.names() && found < u32::from(stored) {
         return;
     }

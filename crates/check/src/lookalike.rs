@@ -1,5 +1,5 @@
-//! Directories whose mode is wrong: inodes with the mode of a special file, or of no type, and the contents of a
-//! directory.
+//! Directories with a wrong mode: inodes whose mode is that of a special file, or of no type, but whose contents are
+//! those of a directory.
 
 use ondisk::{Feature, FileType, Flags, Ino, Inode, dirent, htree};
 
@@ -9,7 +9,7 @@ use crate::volume::Volume;
 
 /// Bytes of the record of '.'.
 const DOT_LEN: usize = 12;
-/// Words of the block area that may hold the number of a device.
+/// How many words of the block area may hold a device's number.
 const DEVICE_WORDS: usize = 4;
 
 /// Whether an inode may be a directory with a wrong mode.

@@ -1,11 +1,11 @@
-//! Repair: a write set that makes an image clean, decided in rounds on an overlay.
+//! Repair: makes the set of writes after which an image is clean, in rounds on an overlay.
 //!
-//! Each round checks the overlay, and one thread mends what the sorted list of problems names, in steps that build on
-//! each other: layout, the file system's own files, inodes, shared blocks and directories, names, and at last
-//! counts. A round does the first step that has anything to do, and the check of the next round judges what was done.
-//! So one repair is enough by construction, and its result does not depend on the number of threads.
+//! Each round checks the overlay. Then one thread repairs what the sorted list of problems names, in steps that build
+//! on each other: layout, the file system's own files, inodes, shared blocks and directories, names, and finally
+//! counts. A round does the first step that has anything to do, and the next round's check judges the result. So one
+//! repair is always enough, and its result does not depend on the number of threads.
 //!
-//! Nothing is written here. The caller writes the [`WriteSet`].
+//! This module writes nothing to the device. The caller writes the [`WriteSet`].
 
 mod attributes;
 mod backups;
@@ -49,7 +49,7 @@ pub use special::backed_up_journal;
 /// How much a repair may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RepairScope {
-    /// Only what needs no decision; if anything else is wrong, nothing is mended.
+    /// Only what needs no decision; if anything else is wrong, nothing is repaired.
     Preen,
     /// Everything.
     All,
@@ -58,40 +58,40 @@ pub enum RepairScope {
 /// How to repair.
 #[derive(Clone, Copy)]
 pub struct RepairOptions<'a> {
-    /// How each round checks.
+    /// The options of each round's check.
     pub check: Options<'a>,
-    /// What may be mended.
+    /// How much may be repaired.
     pub extent: RepairScope,
     /// The time that is stamped on what is deleted or made, in seconds since 1970.
     pub now: u64,
-    /// Why the journal could not be replayed, if it could not: it is emptied.
+    /// Why the journal could not be replayed; it is emptied then. `None` if it was replayed.
     pub replay_failed: Option<&'a str>,
 }
 
 /// What must be written to make the image clean.
 #[derive(Clone, Debug)]
 pub struct WriteSet {
-    /// Bytes a block.
+    /// Bytes in a block.
     pub block_size: BlockSize,
-    /// What must be right before the journal can be found: superblock, descriptors, the journal's inode and superblock,
-    /// each as far as it is wrong.
+    /// Blocks that must be right before the journal can be found, if they are wrong: superblock, descriptors, the
+    /// journal's inode and superblock.
     pub first: BTreeMap<u64, Box<[u8]>>,
-    /// New blocks of files and the blocks that they are copies of.
+    /// New blocks of files, each with the block that it is a copy of.
     pub copies: BTreeMap<u64, u64>,
-    /// All changed blocks as they are in the end.
+    /// The final contents of all changed blocks.
     pub blocks: BTreeMap<u64, Box<[u8]>>,
-    /// The numbers of `blocks` in the order in which they are written without a journal: what inodes lead to,
-    /// inode tables, bitmaps, descriptors, the superblock.
+    /// The numbers of `blocks` in the order in which they are written if no journal is used: blocks that inodes lead
+    /// to, inode tables, bitmaps, descriptors, the superblock.
     pub stages: Vec<Vec<u64>>,
-    /// First block and length of each run of the journal, if the repair may go through it: the file system has a
-    /// journal of its own whose map was right and whose blocks nothing else claims.
+    /// First block and length of each run of the journal, if the repair may use it: the file system has its own
+    /// journal, whose map was right, and nothing else claims its blocks.
     pub journal: Option<Vec<(u64, u64)>>,
     /// The block with the superblock and the byte in it.
     pub superblock: (u64, usize),
 }
 
 impl WriteSet {
-    /// Whether nothing is to be written.
+    /// Whether the set has no writes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.first.is_empty() && self.copies.is_empty() && self.blocks.is_empty()
@@ -101,11 +101,11 @@ impl WriteSet {
 /// What a repair decided.
 #[derive(Debug)]
 pub struct Repaired {
-    /// What was found.
+    /// The problems that were found.
     pub before: Report,
-    /// What is left once the write set is written; as found where nothing is mended.
+    /// The problems that remain once the write set is written; the same as `before` if nothing is repaired.
     pub after: Report,
-    /// What to write; none where nothing can be mended, or nothing is wrong.
+    /// The blocks to write; `None` if nothing can be repaired, or nothing is wrong.
     pub writes: Option<WriteSet>,
     /// How often the image was checked.
     pub checks: u32,
@@ -116,19 +116,19 @@ pub struct Repaired {
 enum Step {
     /// Superblock, descriptors, journal: what Linux reads before the journal.
     Layout,
-    /// Orphans, the multi-mount block, tables that are not read in full.
+    /// Orphans, the multi-mount block, tables that are not completely initialised.
     System,
     /// Fields, maps and attributes of inodes.
     Inodes,
     /// Blocks that are claimed twice, entries of directories.
     Contents,
-    /// What has no name.
+    /// Inodes without a name.
     Names,
     /// Counts and bitmaps.
     Counts,
 }
 
-/// The step that mends a kind of problem; none for what a repair passes over.
+/// The step that repairs a kind of problem; `None` for kinds that a repair ignores.
 fn step_of(code: Code) -> Option<Step> {
     Some(match code {
         Code::JournalReplayed
@@ -157,8 +157,8 @@ fn step_of(code: Code) -> Option<Step> {
 /// Decides how to repair the file system on a device, which is only read.
 ///
 /// # Errors
-/// When there can be no verdict, as for [`crate::check`]; when something is to be mended and the record of blocks in
-/// use does not fit into the memory allowed.
+/// When no verdict is possible, as for [`crate::check`]; when something is to be repaired, and the record of blocks in
+/// use does not fit into the allowed memory.
 pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<Repaired, Error> {
     let check = options.check;
     let mut examined = run::examine(device, &check)?;
@@ -174,7 +174,7 @@ pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<R
     let mut codes = before.counts.keys();
     let has_step = codes.any(|code| step_of(*code).is_some()) || check.superblock.is_some();
     if has_step && Claims::windows(&geometry, check.memory).len() > 1 {
-        // What is claimed must be known for the whole file system.
+        // A repair needs the claims of the whole file system.
         let needed = Claims::bytes(&geometry);
         return Err(Error::Memory { needed });
     }
@@ -221,7 +221,7 @@ fn untouched(report: Report, checks: u32) -> Repaired {
     }
 }
 
-/// Whether nothing is wrong that needs a decision.
+/// Whether no problem needs a decision.
 fn is_preenable(report: &Report) -> bool {
     report.counts.keys().all(|code| {
         let kind = code.kind();
@@ -279,10 +279,10 @@ fn damage(report: &Report) -> BTreeMap<Class, u64> {
     sums
 }
 
-/// What is known of the journal's place.
+/// What is known of the journal's runs.
 #[derive(Default)]
 struct Journal {
-    /// Its runs as first found, if nothing else claims their blocks.
+    /// The runs as first found, if nothing else claims their blocks.
     found: Option<Vec<(u64, u64)>>,
     is_known: bool,
 }
@@ -291,7 +291,7 @@ struct Rounds<'d> {
     image: Overlay<'d>,
     space: ClaimedClusters,
     first: BTreeMap<u64, Box<[u8]>>,
-    /// Groups with a bitmap whose block was chosen before it was known what is in use.
+    /// Groups with a bitmap whose block was chosen before the blocks in use were known.
     placed: BTreeSet<u32>,
     journal: Journal,
     /// Problems that a step was done for.
@@ -327,7 +327,7 @@ impl<'d> Rounds<'d> {
         }
     }
 
-    /// Takes in what a check found, before anything is changed.
+    /// Records what a check found before anything is changed.
     fn learn(&mut self, examined: &Examined) {
         let Some(facts) = &examined.facts else {
             return;
@@ -350,8 +350,7 @@ impl<'d> Rounds<'d> {
         }
     }
 
-    /// Keeps the blocks of maps that are damaged out of what is free: more of them can be believed than the check
-    /// counted as in use.
+    /// Marks the blocks of damaged maps as not free: more of such a map may be valid than the check counted as in use.
     fn keep_damaged_maps(&mut self, examined: &Examined, facts: &Facts) {
         let problems = examined.report.problems.iter();
         let of_maps =
@@ -371,8 +370,8 @@ impl<'d> Rounds<'d> {
         }
     }
 
-    /// Finds inode tables that descriptors name wrongly, and a root that they count as unused, before anything is
-    /// mended by what the wrong tables hold. Returns whether there was any.
+    /// Finds inode tables that descriptors name wrongly, and a root that they count as unused. This is done before
+    /// anything is repaired according to the contents of wrong tables. Returns whether there was any.
     fn find_tables(&mut self, examined: &Examined) -> bool {
         let Some((sb, geometry)) = examined.layout.filter(|_| !examined.report.is_clean()) else {
             return false;
@@ -394,8 +393,8 @@ impl<'d> Rounds<'d> {
         is_changed
     }
 
-    /// Moves bitmaps that turn out to have been placed in blocks of files, once it is known what is in use. Returns
-    /// whether there was any.
+    /// Moves bitmaps that were placed in blocks of files, once the blocks in use are known. Returns whether there was
+    /// any.
     fn move_placed(&mut self, examined: &Examined) -> bool {
         let Some((sb, geometry)) = examined.layout.filter(|_| examined.facts.is_some()) else {
             return false;
@@ -438,8 +437,8 @@ impl<'d> Rounds<'d> {
         is_right.then(|| map.runs.iter().map(|run| (run.pblk, run.len)).collect())
     }
 
-    /// Does the first step that has anything to do and changes anything; false if no step does. Problems
-    /// that were tried before and remain do not start a step.
+    /// Does the first step that changes anything; returns false if no step does. Problems that remain although a step
+    /// was done for them do not start it again.
     fn mend(&mut self, examined: &Examined) -> bool {
         let Some((sb, geometry)) = examined.layout else {
             return false;
@@ -462,7 +461,7 @@ impl<'d> Rounds<'d> {
             let mut edit = self.edit(sb, geometry);
             steps::mend_step(&mut edit, step, examined, &of_step);
             if edit.is_changed {
-                // A table without a place gets one by a guess.
+                // The place of a table that has none is a guess.
                 let is_guess = of_step.iter().any(|it| it.code == Code::InodeTablePlace);
                 self.tolerated.is_layout_only &= step == Step::Layout && !is_guess;
                 if step == Step::Layout {
@@ -473,7 +472,7 @@ impl<'d> Rounds<'d> {
         }
     }
 
-    /// Keeps what must be right before the journal is found, as it is after a step that mends only that.
+    /// Records the blocks that must be right before the journal is found, after a step that repairs only those.
     fn note_first(&mut self, geometry: &Geometry, sb: Superblock) {
         let size = geometry.block_size();
         let mut places = BTreeSet::from([Superblock::OFFSET >> size.bits()]);
@@ -498,7 +497,7 @@ impl<'d> Rounds<'d> {
         }
     }
 
-    /// Blocks by what they are: the rest, inode tables, bitmaps, descriptors, the superblock.
+    /// The blocks in the order of `WriteSet::stages`: all others, inode tables, bitmaps, descriptors, the superblock.
     fn stages(&self, geometry: &Geometry, blocks: &BTreeMap<u64, Box<[u8]>>) -> Vec<Vec<u64>> {
         let mut ranks: BTreeMap<u64, usize> = BTreeMap::new();
         let mut tables = Vec::new();
@@ -529,7 +528,7 @@ impl<'d> Rounds<'d> {
         stages
     }
 
-    /// Stamps the superblock, and puts the write set together.
+    /// Stamps the superblock, and makes the write set.
     fn finish(&mut self, examined: &Examined) -> Option<WriteSet> {
         let (sb, geometry) = examined.layout?;
         let journal = self.journal_runs(sb, geometry);
@@ -602,8 +601,8 @@ impl<'d> Rounds<'d> {
     }
 }
 
-/// The write set that takes over the blocks of a view that differ from the device, those of fast commits. With it the
-/// file system needs no replay.
+/// The write set of all blocks in which a view differs from the device, because of fast commits. After it is written
+/// the file system needs no replay.
 ///
 /// # Errors
 /// When the view's superblock can't be read or is wrong.
