@@ -382,6 +382,13 @@ impl Args {
                 "a mount of this image whose server has ended is still at {directory}: umount {directory}"
             ));
         }
+        let forms = settings.chosen_forms();
+        if !is_writable && !forms.is_empty() {
+            context.note(format_args!(
+                "{} has no effect on a read-only mount",
+                forms.join(",")
+            ));
+        }
         if !is_writable && !settings.access.read_only {
             let shown = self.image.display();
             context.note(format_args!(

@@ -177,6 +177,17 @@ impl Settings {
         Ok(settings)
     }
 
+    /// The forms of mechanisms that differ from the default, as options. Only changes use these mechanisms, so a
+    /// read-only mount ignores the options.
+    pub fn chosen_forms(&self) -> Vec<String> {
+        let default = Variants::default();
+        let pairs = self.open.variants.options().zip(default.options());
+        let differing = pairs.filter(|((_, value), (_, default))| value != default);
+        differing
+            .map(|((name, value), _)| format!("{name}={value}"))
+            .collect()
+    }
+
     fn take(&mut self, word: &str) -> Result<(), Failure> {
         if ext4::is_always_so(word) {
             return Ok(());
@@ -484,6 +495,7 @@ mod tests {
         let settings = Settings::parse(["errors=remount-ro,discard,orphan=list"]).unwrap();
         assert_eq!(settings.open.errors, Some(lanefs::OnError::ReadOnly));
         assert_eq!(settings.open.variants.orphan, lanefs::OrphanForm::List);
+        assert_eq!(settings.chosen_forms(), ["orphan=list"]);
         assert_eq!(settings.open.discard, Some(true));
         assert!(!Settings::parse(["ro,rw"]).unwrap().access.read_only);
         let synchronous = |list| Settings::parse([list]).unwrap().open.synchronous;

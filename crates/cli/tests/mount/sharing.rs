@@ -197,6 +197,34 @@ fn a_device_that_refuses_writes_is_named_and_mounted_to_be_read() {
 }
 
 #[test]
+fn a_read_only_mount_reports_the_forms_that_it_does_not_use() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let place = folder.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let reported = |options: &str| {
+        let output = mount(&image, options, &place);
+        let text = said(&output);
+        assert!(output.status.success(), "{options}: {text}");
+        assert!(umount(&place).status.success());
+        text
+    };
+    let text = reported("ro,inode_lookup=locked");
+    let expected = "inode_lookup=locked has no effect on a read-only mount";
+    assert!(text.contains(expected), "{text}");
+    let text = reported("ro,orphan=list,inode_lookup=locked");
+    let expected = "orphan=list,inode_lookup=locked has no effect on a read-only mount";
+    assert!(text.contains(expected), "{text}");
+    for options in ["ro", "inode_lookup=locked"] {
+        let text = reported(options);
+        assert!(!text.contains("has no effect"), "{options}: {text}");
+    }
+}
+
+#[test]
 fn an_image_in_use_is_in_use_through_loop_devices_too() {
     if !can_mount() {
         return;
