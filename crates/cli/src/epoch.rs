@@ -1,6 +1,6 @@
-//! `SOURCE_DATE_EPOCH`: the moment at which a command makes its changes, where the same work is to give the same bytes.
+//! `SOURCE_DATE_EPOCH`: the time that a command uses for its changes, so that the same work gives the same bytes.
 //!
-//! Every command that changes an image takes it; a mount does not, since others decide when it changes what.
+//! Every command that changes an image uses it. A mount does not, because other programs decide when the image changes.
 
 use lanefs::tune::Clock;
 use lanefs::{Fs, Timestamp};
@@ -10,13 +10,13 @@ use crate::failure::Failure;
 
 const NAME: &str = "SOURCE_DATE_EPOCH";
 
-/// Seconds that ext4 can store: from 1901 to 2446.
+/// The seconds that ext4 can store: from 1901 to 2446.
 const STORED: std::ops::RangeInclusive<i64> = -(1 << 31)..=(1 << 34) - (1 << 31) - 1;
 
 /// The size of inodes that have no room for more than 32 bits of a time.
 const SMALL_INODE: u16 = 128;
 
-/// Warns, once, that a time was stored as the nearest one that the image's inodes hold.
+/// Warns once that a time was stored as the nearest time that the image's inodes can hold.
 pub fn warn_of_cut_time(context: &Context, fs: &Fs, seconds: i64) {
     let is_late = seconds > i64::from(i32::MAX);
     if is_late && fs.inodes().superblock().inode_size() == SMALL_INODE {
@@ -30,7 +30,7 @@ pub fn warn_of_cut_time(context: &Context, fs: &Fs, seconds: i64) {
     }
 }
 
-/// Warns of small inodes in a file system that is made.
+/// Warns if a file system is made with small inodes.
 pub fn warn_of_small_inodes(context: &Context, inode_size: Option<u16>) {
     if inode_size == Some(SMALL_INODE) {
         context.warn_once(
@@ -39,10 +39,10 @@ pub fn warn_of_small_inodes(context: &Context, inode_size: Option<u16>) {
     }
 }
 
-/// The seconds since 1970 that the environment asks for, if it does.
+/// The seconds since 1970 in the environment variable; `None` if it is not set.
 ///
 /// # Errors
-/// A usage failure when that is not a time that can be stored.
+/// A usage failure when the value is not a time that can be stored.
 pub fn source_date() -> Result<Option<i64>, Failure> {
     let Some(text) = std::env::var_os(NAME) else {
         return Ok(None);
@@ -58,7 +58,7 @@ pub fn source_date() -> Result<Option<i64>, Failure> {
     }
 }
 
-/// As a time stamp.
+/// The value of [`source_date`] as a time stamp.
 ///
 /// # Errors
 /// As [`source_date`].
@@ -70,7 +70,7 @@ pub fn stamp() -> Result<Option<Timestamp>, Failure> {
     }))
 }
 
-/// The clock of changes: that moment, else the wall clock.
+/// The clock for changes: always that time if it is set, else the wall clock.
 ///
 /// # Errors
 /// As [`source_date`].

@@ -1,10 +1,11 @@
-//! Shell patterns, as `find -name` takes them: `*`, `?`, `[a-z]`, `[!a]`, and `\` before a character meant as itself.
+//! Shell patterns, as `find -name` accepts them: `*`, `?`, `[a-z]`, `[!a]`, and `\` before a character that stands for
+//! itself.
 
-/// Whether all of `name` matches; `*` and `?` match `/` too, as in `find -path`. Takes time proportional to the product
-/// of the lengths at most.
+/// Whether the pattern matches the whole name; `*` and `?` match `/` too, as in `find -path`. The time is at most
+/// proportional to the product of the lengths.
 pub fn matches(pattern: &[u8], name: &[u8], ignore_case: bool) -> bool {
     let (mut p, mut n) = (0, 0);
-    // Where to go on when a later part does not match: the star, and how far it reaches.
+    // Where to continue if a later part does not match: the last star, and the part of the name that it matches.
     let mut star: Option<(usize, usize)> = None;
     loop {
         if p < pattern.len() && pattern[p] == b'*' {
@@ -32,7 +33,7 @@ pub fn matches(pattern: &[u8], name: &[u8], ignore_case: bool) -> bool {
     }
 }
 
-/// Matches one byte; gives the length of the pattern used.
+/// Matches one byte; returns the length of the part of the pattern that matched.
 fn one(pattern: &[u8], byte: u8, ignore_case: bool) -> Option<usize> {
     let same = |a: u8, b: u8| {
         if ignore_case {
@@ -53,7 +54,7 @@ fn one(pattern: &[u8], byte: u8, ignore_case: bool) -> Option<usize> {
     }
 }
 
-/// Whether a class like `[a-z]` holds the byte, and its length; none when it is not closed.
+/// Whether a class like `[a-z]` contains the byte, and the length of the class; `None` if the class is not closed.
 fn class(pattern: &[u8], byte: u8, ignore_case: bool) -> Option<(bool, usize)> {
     let negated = matches!(pattern.get(1), Some(b'!' | b'^'));
     let first = if negated { 2 } else { 1 };

@@ -1,4 +1,4 @@
-//! Interruption as a flag, for commands that have something to clean up before they end.
+//! Records an interruption in a flag, for commands that must clean up before they end.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use sync::atomic::{AtomicBool, Ordering};
 
 use crate::failure::Failure;
 
-/// Set when the user wants the command to end. From here on signals no longer end it by themselves.
+/// A flag that is set when the user interrupts. After this call, a signal no longer ends the program.
 pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -18,14 +18,14 @@ pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
     Ok(flag)
 }
 
-/// Makes a write beyond the limit of file sizes (`ulimit -f`) fail as any other, where the signal would end the program
-/// and leave what it was writing.
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) fail like any other write. Otherwise its signal would end
+/// the program and leave an incomplete file.
 pub fn survive_file_size_limit() {
-    // Where it can't be caught, the program ends as it would without this.
+    // If the signal can't be caught, it ends the program.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
-/// A stream that fails as soon as the user interrupts.
+/// A stream whose writes fail once the user has interrupted.
 pub struct Stoppable<W> {
     inner: W,
     flag: Arc<AtomicBool>,
@@ -39,7 +39,7 @@ impl<W> Stoppable<W> {
 
     /// Whether the user interrupted.
     pub fn is_stopped(&self) -> bool {
-        // Relaxed: nothing but the flag itself is passed on by the signal handler.
+        // Relaxed: the signal handler publishes nothing but the flag.
         self.flag.load(Ordering::Relaxed)
     }
 }
@@ -47,7 +47,7 @@ impl<W> Stoppable<W> {
 impl<W: Write> Write for Stoppable<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.is_stopped() {
-            // Not `Interrupted`, after which `write_all` would try again.
+            // Not `Interrupted`, because `write_all` would try again.
             return Err(io::Error::other("interrupted"));
         }
         self.inner.write(bytes)

@@ -1,10 +1,10 @@
-//! The `lanefs` command: the only crate that prints, shows progress or draws. This is a library so that the man pages,
-//! the completions and the tests of the examples are made from the same definition as the program.
+//! The `lanefs` command: the only crate that prints, shows progress or draws. It is a library, so that the man pages,
+//! the completions and the tests of the examples use the same definition as the program.
 //!
-//! Each command is one file under `cmd`. It gets a [`Context`](context::Context) that knows where output goes and
-//! gives back a [`Failure`](failure::Failure) that says what went wrong, where, and what to do. Results go to standard
-//! output, everything else to standard error. Exit status: 0 done, 1 failed, 2 usage, 130 interrupted, and 141 when
-//! the reader of our output went away, as for any program that ends by SIGPIPE.
+//! Each command is one file under `cmd`. It gets a [`Context`](context::Context) with the outputs, and returns a
+//! [`Failure`](failure::Failure), which names what went wrong, where, and what to do. Results are written to standard
+//! output, everything else to standard error. Exit status: 0 done, 1 failed, 2 usage, 130 interrupted, and 141 when the
+//! reader of standard output has ended, as for any program that SIGPIPE ends.
 
 mod advice;
 mod args;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::cmd::mount_options::Settings;
 
-/// Names under which the program is `lanefs mount`.
+/// Names under which the program acts as `lanefs mount`.
 const NAMES: [&str; 3] = ["mount.lanefs", "mount.fuse.lanefs", "mount.fuseblk.lanefs"];
 
 /// The words of `lanefs mount` for a command line of mount(8), the program's name first; `None` for other commands.
@@ -39,13 +39,13 @@ pub fn words(given: &[OsString], is_command: impl Fn(&OsStr) -> bool) -> Option<
         words.push("--".into());
         words.extend(call.places);
     } else {
-        // What mount(8) never says is for the command to refuse, or to explain.
+        // The command refuses or explains words that mount(8) never uses.
         words.extend_from_slice(rest);
     }
     Some(words)
 }
 
-/// Whether this is `IMAGE DIR`, perhaps with options: an image that exists and a directory, where a command would be.
+/// Whether the words are `IMAGE DIR`, perhaps with options: an existing image in place of a command, and a directory.
 fn is_call_of_mount_fuse(rest: &[OsString], is_command: impl Fn(&OsStr) -> bool) -> bool {
     let [image, directory, options @ ..] = rest else {
         return false;
@@ -58,21 +58,21 @@ fn is_call_of_mount_fuse(rest: &[OsString], is_command: impl Fn(&OsStr) -> bool)
         && options.first().is_none_or(is_option)
 }
 
-/// What mount(8) says.
+/// A command line of mount(8).
 #[derive(Default)]
 struct Call {
     /// The source and the directory.
     places: Vec<OsString>,
-    /// What `-o` gives, each a list.
+    /// The arguments of `-o`, each a list of options.
     lists: Vec<OsString>,
-    /// Unknown options are to be left out (`-s`).
+    /// Whether unknown options are to be ignored (`-s`).
     is_sloppy: bool,
-    /// Everything but the mount itself (`-f`).
+    /// Whether everything is to be done except the mount itself (`-f`).
     is_fake: bool,
 }
 
 impl Call {
-    /// Reads a command line; `None` for one that is not mount(8)'s.
+    /// Reads a command line; `None` if it is not one of mount(8).
     fn parse(rest: &[OsString]) -> Option<Call> {
         let mut call = Call::default();
         let mut words = rest.iter();
@@ -83,7 +83,7 @@ impl Call {
             };
             match letters {
                 b"o" => call.lists.push(words.next()?.clone()),
-                // The type is known.
+                // The type is known, and is skipped.
                 b"t" => drop(words.next()?),
                 [b'o', list @ ..] => call.lists.push(OsStr::from_bytes(list).to_owned()),
                 letters => call.take_letters(letters)?,
@@ -100,7 +100,7 @@ impl Call {
             match letter {
                 b's' => self.is_sloppy = true,
                 b'f' => self.is_fake = true,
-                // No table of mounts is written, and errors are reported in any case.
+                // These have no effect: no table of mounts is written, and errors are always reported.
                 b'n' | b'v' => {}
                 _ => return None,
             }
@@ -109,7 +109,7 @@ impl Call {
     }
 }
 
-/// Those of a list's options that are known.
+/// The options of a list that are known.
 fn known_only(list: &OsStr) -> OsString {
     let text = list.to_string_lossy();
     let known = text

@@ -1,16 +1,16 @@
-//! What is suggested for a command or an option that does not exist.
+//! Suggestions for a command or an option that does not exist.
 //!
-//! clap suggests what is similar by a measure that finds `tree` similar to `resize`. Here a suggestion is kept only if
-//! a slip of the fingers leads from one spelling to the other. A word that names a job by another program's name gets
-//! the name that lanefs has for it, or the program that does what lanefs does not do.
+//! clap suggests similar words, and by its measure `tree` is similar to `resize`. Here a suggestion is kept only if
+//! typing errors lead from one spelling to the other. For a word that is another program's name for a job, lanefs's
+//! name for the job is suggested, or the program that does it if lanefs does not.
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Letters of the longer word for each letter that may be wrong, missing, added or swapped with the next.
+/// A word may have one typing error (a wrong, missing, added or swapped letter) for this number of its letters.
 const LETTERS_A_SLIP: usize = 3;
 
-/// Jobs that a command of lanefs does under another name: the words, and what to type.
+/// Jobs for which lanefs has another name: the words, and what to type.
 const OTHER_NAMES: [(&[&str], &str); 25] = [
     (
         &["fsck", "e2fsck", "repair", "verify"],
@@ -111,7 +111,7 @@ const OTHER_NAMES: [(&[&str], &str); 25] = [
     (&["version"], "`lanefs --version` prints the version"),
 ];
 
-/// Jobs that lanefs does not do: the words, and what does them.
+/// Jobs that lanefs does not do: the words, and the program that does them.
 const ELSEWHERE: [(&[&str], &str); 8] = [
     (
         &["resize", "resize2fs", "grow", "shrink", "expand"],
@@ -147,7 +147,7 @@ const ELSEWHERE: [(&[&str], &str); 8] = [
     ),
 ];
 
-/// Options of e2fsck that `lanefs check` does not have: what helps instead.
+/// Options of e2fsck that `lanefs check` does not have, and what to use instead.
 const OF_E2FSCK: [(&[&str], &str); 8] = [
     (
         &["-c", "-k", "-l", "-L"],
@@ -180,7 +180,7 @@ const OF_E2FSCK: [(&[&str], &str); 8] = [
     ),
 ];
 
-/// The words of a missing command that `lanefs edit` has under another name.
+/// Words for which `lanefs edit` has a command under another name.
 const IN_SCRIPTS: [(&[&str], &str); 7] = [
     (
         &["copy", "put", "push", "write"],
@@ -212,7 +212,7 @@ const IN_SCRIPTS: [(&[&str], &str); 7] = [
     ),
 ];
 
-/// The error of a command line with this command, with what helps in place of what is only similar.
+/// The error of a command line with this command, with a useful suggestion in place of one that is only similar.
 pub fn sharpened(mut error: clap::Error, command: Option<&str>) -> clap::Error {
     keep_near_spellings(&mut error);
     let option = unknown_option(&error).filter(|_| command == Some("check"));
@@ -225,7 +225,7 @@ pub fn sharpened(mut error: clap::Error, command: Option<&str>) -> clap::Error {
     error
 }
 
-/// What to do about an error in a line of a script.
+/// The advice for an error in a line of a script.
 pub fn for_script(mut error: clap::Error) -> Option<String> {
     keep_near_spellings(&mut error);
     if let Some(tip) = missing(&error).and_then(|word| found(&IN_SCRIPTS, word)) {
@@ -236,7 +236,7 @@ pub fn for_script(mut error: clap::Error) -> Option<String> {
     Some(format!("a similar name exists: {}", names.join(", ")))
 }
 
-/// The word that stands where a command is expected.
+/// The word in the place of a command.
 fn missing(error: &clap::Error) -> Option<&str> {
     match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
         (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => Some(word),
@@ -261,7 +261,7 @@ fn found(jobs: &[(&[&str], &'static str)], word: &str) -> Option<&'static str> {
     job.map(|(_, tip)| *tip)
 }
 
-/// Leaves only the suggestions that are near the spelling that was given.
+/// Keeps only the suggestions that are close to the given spelling.
 fn keep_near_spellings(error: &mut clap::Error) {
     let pairs = [
         (
@@ -298,7 +298,7 @@ fn names(value: &ContextValue) -> Option<Vec<String>> {
     }
 }
 
-/// Whether one spelling becomes the other by few slips, or is its beginning.
+/// Whether a few typing errors turn one spelling into the other, or one is the beginning of the other.
 fn is_near(given: &str, known: &str) -> bool {
     let given = given
         .trim_start_matches('-')

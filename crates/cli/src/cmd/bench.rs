@@ -47,7 +47,7 @@ impl Args {
     }
 }
 
-/// The path of `lanefs-bench` in the directory of this program, if it is there.
+/// The path of `lanefs-bench` in the directory of this program, if it exists there.
 fn beside_this() -> Option<PathBuf> {
     let this = std::env::current_exe().ok()?;
     let beside = this.with_file_name(PROGRAM);

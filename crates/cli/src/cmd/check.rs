@@ -1,6 +1,6 @@
-//! `lanefs check`: whether a file system is sound, what is wrong with it, and (`-p`, `-y`) its repair. The exit status
-//! is fsck(8)'s, the sum of what applies: 0 clean, 1 repaired, 4 errors left, 8 no verdict or the image changed
-//! meanwhile, 16 usage, 32 interrupted.
+//! `lanefs check`: whether a file system is sound, what is wrong with it, and its repair (`-p`, `-y`). The exit status
+//! is that of fsck(8), a sum: 0 clean, 1 repaired, 4 errors left, 8 no verdict or the image changed meanwhile, 16
+//! usage, 32 interrupted.
 
 use std::io::Write;
 use std::os::fd::RawFd;
@@ -29,11 +29,11 @@ const REPAIRED: u8 = 1;
 const LEFT: u8 = 4;
 /// fsck(8): the check could not be carried out.
 const OPERATIONAL: u8 = 8;
-/// fsck(8): the command makes no sense as given.
+/// fsck(8): the command line is wrong.
 const USAGE: u8 = 16;
 /// fsck(8): interrupted.
 const CANCELLED: u8 = 32;
-/// Problems that are printed without -v.
+/// How many problems are printed without -v.
 const SHOWN: usize = 200;
 
 /// Check a file system, report what is wrong with it, and repair it
@@ -159,21 +159,21 @@ impl CheckArgs {
         }
     }
 
-    /// Opens the image. The second value says that another program may change it meanwhile.
+    /// Opens the image. The second value is whether another program may change it meanwhile.
     fn open(&mut self, context: &Context) -> Result<(Arc<dyn BlockDevice>, bool), Failure> {
         match lanefs::in_use::open_unchanging(&self.image) {
             Err(lanefs::Error::InUse { .. }) => {
-                // Opens it as `--in-use` does, with a warning.
+                // Opens the image as `--in-use` does, with a warning.
                 self.place.in_use = true;
                 let device = open_for(context, &self.image, &self.place)?;
                 Ok((device, true))
             }
-            // The lock is taken again by the next line, which has the words for what else fails.
+            // The next line takes the lock again, and reports whatever else fails.
             _ => Ok((open_for(context, &self.image, &self.place)?, false)),
         }
     }
 
-    /// Where the superblock of -b lies, in KiB.
+    /// The position of the superblock for -b, in KiB.
     fn superblock_in(&self, device: &dyn BlockDevice, block: u64) -> Result<u64, Failure> {
         let sizes = match self.block_size {
             Some(size) => vec![size],
@@ -304,17 +304,17 @@ fn problem_json(problem: &Problem) -> Value {
     Value::Object(object)
 }
 
-/// Where progress goes: to a file descriptor in lines of pass, done, all and image, as e2fsck writes them for a program
-/// to read; or to a bar on standard error.
+/// Shows progress: on a file descriptor, as lines of pass, done, all and image, which e2fsck writes for other programs;
+/// or as a bar on standard error.
 struct Shown {
     lines: Option<Mutex<std::fs::File>>,
     bar: Option<ProgressBar>,
     image: String,
-    /// The pass and the thousandths of it that were shown last.
+    /// The pass that was shown last, and its progress in thousandths.
     last: Hint<u64>,
 }
 
-/// Rate and time left are those of the pass.
+/// Rate and remaining time are those of the pass.
 const BAR: &str = "{msg} [{bar:30}] {percent}% {per_sec} {eta} left";
 
 impl Shown {
@@ -343,12 +343,12 @@ impl Shown {
         let (done, total) = (it.done.min(it.total), it.total.max(1));
         let pass = it.stage as u64 + 1;
         let step = (pass << 32) | (done * 1000 / total);
-        // One of two threads that come to a step shows it.
+        // If two threads reach a step, only one shows it.
         if self.last.swap(step) == step {
             return;
         }
         if let Some(lines) = &self.lines {
-            // A reader of the progress that is gone is not an error of the check.
+            // If the reader of the progress has ended, the check continues.
             let _ = writeln!(lines.lock(), "{pass} {done} {} {}", it.total, self.image);
         }
         if let Some(bar) = &self.bar {
@@ -370,7 +370,7 @@ impl Shown {
 
 /// An open file descriptor of this process, to write lines to.
 fn descriptor(fd: RawFd) -> Result<std::fs::File, Failure> {
-    // A negative number is e2fsck's way to show no progress until it is asked to.
+    // With a negative number e2fsck shows no progress until a signal asks for it.
     let path = match fd {
         ..0 => "/dev/null".to_owned(),
         fd => format!("/proc/self/fd/{fd}"),

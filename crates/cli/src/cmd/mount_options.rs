@@ -1,4 +1,4 @@
-//! What `-o` of `lanefs mount` says: the words of mount(8) and ext4, as far as they mean something here.
+//! The options of `lanefs mount -o`: those of mount(8) and ext4, as far as they are useful here.
 
 mod ext4;
 pub mod shown;
@@ -13,18 +13,18 @@ use crate::failure::Failure;
 
 /// The exit status of mount(8) for a call that can't be understood.
 const USAGE: u8 = 1;
-/// How long a change may be only in memory, as for ext4; `commit=0` asks for it too.
+/// How long a change may be only in memory, as in ext4. `commit=0` means this interval, too.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
-/// The longest that an unmount can be let wait, in seconds: a day.
+/// The longest time that an unmount may wait, in seconds: a day.
 const DESTROY_TIMEOUT_MAX: u64 = 86_400;
-/// The longest poll that makes sense to ask for, in microseconds.
+/// The longest useful time of a poll, in microseconds.
 const POLL_MAX: u64 = 1000;
-/// The most threads that make sense to ask for.
+/// The most threads that are useful.
 const THREADS_MAX: usize = 1024;
-/// Bytes of memory that an inode is reckoned with: some 900, and its share of the table.
+/// The memory that is counted for an inode in bytes: some 900, and its share of the table.
 const INODE_BYTES: usize = 1024;
 
-/// Words that are true of every mount here, or that speak to mount(8) alone.
+/// Options that describe every mount here, or that only mount(8) uses.
 const WITHOUT_EFFECT: &[&str] = &[
     "defaults",
     "rw",
@@ -47,7 +47,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "noiversion",
 ];
 
-/// All other options, for a word that is none of them.
+/// All other options, for suggestions when an option is unknown.
 const OPTIONS: &[&str] = &[
     "ro",
     "suid",
@@ -100,7 +100,7 @@ const OPTIONS: &[&str] = &[
     "inode_cache",
     "staged_cache",
 ];
-/// What other programs call an option of ours.
+/// Names that other programs have for an option of ours.
 const OTHER_WORDS: &[(&str, &str)] = &[
     ("readonly", "ro"),
     ("read-only", "ro"),
@@ -110,34 +110,34 @@ const OTHER_WORDS: &[(&str, &str)] = &[
 /// The most letters that differ between an unknown option and one that is suggested for it.
 const DIFFERENCES_MAX: usize = 2;
 
-/// What the options ask for.
+/// The settings that the options ask for.
 pub struct Settings {
     /// How the file system is opened.
     pub open: MountOptions,
     /// Which users the kernel lets in, and what it allows them.
     pub access: Access,
-    /// How many threads answer, if said.
+    /// How many threads answer requests, if an option sets it.
     pub threads: Option<usize>,
     /// Whether requests are taken over io_uring.
     pub io_uring: IoUring,
     /// Whether a thread looks for the next request before it sleeps.
     pub poll: Polling,
-    /// Whether the kernel is to have a block device for the mount.
+    /// Whether the kernel gets a block device for the mount.
     pub block_device: Fuseblk,
-    /// Whether to commit when nothing has changed for a moment, where sync(1) does not reach the mount.
+    /// Whether the server commits once nothing has changed for a moment, if sync(1) does not reach the mount.
     pub idle_commits: bool,
-    /// How long an unmount waits until the image is closed, if said.
+    /// How long an unmount waits until the image is closed, if an option sets it.
     pub destroy_timeout: Option<Duration>,
-    /// Whether the kernel opens and closes files without asking.
+    /// Whether the kernel opens and closes files without requests.
     pub no_open: bool,
-    /// Whether the kernel keeps what programs write, and writes it later.
+    /// Whether the kernel keeps what programs write, and sends it later.
     pub writeback_cache: bool,
     /// Whether the file system is checked before it is mounted.
     pub checks: bool,
 }
 
 impl Settings {
-    /// Reads lists of options, separated by commas; of two that contradict each other the later counts.
+    /// Reads lists of options, separated by commas. If two options contradict each other, the later one counts.
     ///
     /// # Errors
     /// A usage failure that names the option.
@@ -163,7 +163,7 @@ impl Settings {
         for word in words.filter(|word| !word.is_empty()) {
             settings.take(word)?;
         }
-        // A mount that lets others in also checks their permissions.
+        // A mount that other users may use also checks permissions.
         settings.access.default_permissions |= settings.access.allow_other;
         settings.open.directory_atime = !settings.access.no_directory_atime;
         settings.open.synchronous = match (
@@ -330,7 +330,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What memory there is for.
+    /// Sets how much memory a cache may use.
     fn take_memory(&mut self, name: &str, value: Option<&str>) -> Result<(), Failure> {
         let bytes = match name {
             "metadata_cache" => &mut self.open.cache_bytes,
@@ -377,8 +377,8 @@ fn unknown(name: &str) -> Failure {
     }
 }
 
-/// How many letters one word must gain, lose, change or exchange with their neighbours to become another (the optimal
-/// string alignment).
+/// How many letters of a word must be added, removed, changed or exchanged with their neighbours to make another word
+/// (the optimal string alignment distance).
 fn differences(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut before = vec![0; other.len() + 1];
@@ -420,7 +420,7 @@ fn number<N: std::str::FromStr>(name: &str, value: Option<&str>) -> Result<N, Fa
         .map_err(|_| wrong(format!("{name}={value}: a number was expected")))
 }
 
-/// Bytes of memory.
+/// A number of bytes of memory.
 fn size(name: &str, value: Option<&str>) -> Result<usize, Failure> {
     let value = value.unwrap_or_default();
     let bytes = parse_size(value).map_err(|said| wrong(format!("{name}={value}: {said}")))?;
@@ -473,7 +473,7 @@ mod tests {
         }
         let failure = Settings::parse(["frobnicate"]).err().unwrap();
         assert!(!failure.text().contains("mean"), "{}", failure.text());
-        // Those that are suggested are known.
+        // All suggested options are known.
         for name in OPTIONS.iter().chain(WITHOUT_EFFECT) {
             for value in ["", "=1", "=ordered", "=continue", "=off"] {
                 let parsed = Settings::parse([&*format!("{name}{value}")]);

@@ -1,4 +1,4 @@
-//! `lanefs stat`: all that is known of files, in the form of `stat`, with what only ext4 has below it.
+//! `lanefs stat`: all metadata of files, in the form of `stat`, followed by what only ext4 has.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -28,16 +28,16 @@ pub struct Args {
     from: FsArgs,
 }
 
-/// What is known of a file.
+/// The metadata of a file.
 struct Facts {
     metadata: Metadata,
     target: Option<Vec<u8>>,
     xattrs: Vec<Xattr>,
-    /// Runs of blocks; none when the file has no blocks of its own.
+    /// The number of runs of blocks; `None` if the file has no blocks.
     extents: Option<usize>,
 }
 
-/// How many runs of blocks are counted at most.
+/// The most runs of blocks that are counted.
 const MAX_EXTENTS: usize = 10_000_000;
 
 impl Args {
@@ -167,7 +167,7 @@ fn print(
     Ok(())
 }
 
-/// A value as text where it is some, else in hexadecimal, as `getfattr` shows it.
+/// A value as text if it is text, else in hexadecimal, as `getfattr` shows it.
 fn value(bytes: &[u8]) -> String {
     let text = bytes.strip_suffix(b"\0").unwrap_or(bytes);
     match std::str::from_utf8(text) {

@@ -1,4 +1,4 @@
-//! `lanefs touch`: times, and empty files.
+//! `lanefs touch`: sets times, and makes empty files.
 
 use std::ffi::OsString;
 
@@ -72,7 +72,7 @@ fn parse(text: &str) -> Result<Timestamp, String> {
         zoned.map_err(|_| wrong())?.timestamp()
     };
     let nanoseconds = stamp.as_nanosecond();
-    // A remainder of a billion, and the seconds of the years that jiff knows.
+    // The remainder is below a billion, and the seconds are those of a year that jiff supports.
     Ok(Timestamp {
         seconds: i64::try_from(nanoseconds.div_euclid(1_000_000_000)).map_err(|_| wrong())?,
         nanoseconds: nanoseconds.rem_euclid(1_000_000_000) as u32,

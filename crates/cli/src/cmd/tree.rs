@@ -1,4 +1,4 @@
-//! `lanefs tree`: a directory and all below it, drawn with lines, and counted.
+//! `lanefs tree`: draws a directory and everything below it with lines, and counts the entries.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -81,7 +81,7 @@ impl Args {
         if failed { Err(Failure::told()) } else { Ok(()) }
     }
 
-    /// Draws a tree; says whether all of it could be read.
+    /// Draws a tree; returns whether all of it could be read.
     fn draw(
         &self,
         context: &Context,
@@ -105,7 +105,7 @@ impl Args {
                 && (!directories || metadata.file_type == FileType::Directory)
         });
         let mut whole = true;
-        // For each level above: whether it is the last of its directory, so that no line runs past it.
+        // For each level above, whether its entry is the last of its directory, so that no line is drawn below it.
         let mut last: Vec<bool> = Vec::new();
         while let Some(step) = walk.next() {
             let entry = match step {

@@ -1,5 +1,5 @@
-//! `lanefs tune`: what can be changed of a file system: on an image what its superblock says, on a mount the forms of
-//! the mechanisms, live; and there what they counted.
+//! `lanefs tune`: shows and changes settings. For an image these are fields of the superblock; for a mount, the forms
+//! of its mechanisms, which change while it is in use. For a mount it also shows counters.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,12 +19,12 @@ use crate::json::{self, JsonObject};
 use crate::mount_state::{MountState, sync_of};
 use crate::open::{cannot_read, held, open_fs, place_for_writing};
 
-/// Bytes that the longest attribute of a mount may have.
+/// The most bytes of an attribute of a mount.
 const ATTRIBUTE_BYTES: usize = 1 << 16;
 
-/// What a mount's state is called.
+/// The name of the row that shows a mount's state.
 const STATE: &str = "state";
-/// What makes changes on a mount durable is called.
+/// The name of the row that shows what makes changes on a mount durable.
 const SYNC: &str = "sync";
 
 /// Show and change settings of a mounted file system, or of an image's superblock
@@ -63,7 +63,7 @@ pub struct Args {
     in_use: bool,
 }
 
-/// One thing that can be shown: name, value, and what values there are.
+/// A row that can be shown: name, value, and the possible values.
 struct Shown {
     name: String,
     value: String,
@@ -71,14 +71,14 @@ struct Shown {
     kind: ShownKind,
 }
 
-/// What is shown.
+/// The kind of a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ShownKind {
-    /// A setting that can be changed here.
+    /// A setting that can be changed.
     Setting,
-    /// What a mount reports of its state.
+    /// A report of a mount's state.
     Report,
-    /// An option with which it was mounted, or what became of it.
+    /// An option of the mount, or its result.
     Option,
 }
 
@@ -94,7 +94,7 @@ impl Shown {
 }
 
 impl Args {
-    /// Changes what is to be changed, and shows what is asked for: all of it if nothing is.
+    /// Makes the changes, and shows the rows that are asked for, or all rows if none is.
     pub fn run(self, context: &Context) -> Result<(), Failure> {
         let changes: Vec<(&str, &str)> = self
             .settings
@@ -138,7 +138,7 @@ impl Args {
             all.retain(|shown| is_asked(&shown.name));
             counted.retain(|(name, _)| is_asked(name));
         } else if !self.json {
-            // One screen of either.
+            // Settings or counters, each of which fits one screen.
             if self.counters {
                 all.clear()
             } else {
@@ -154,7 +154,7 @@ impl Args {
         Ok(output.flush()?)
     }
 
-    /// Whether all that is to be shown of an image can be, before anything is changed.
+    /// Checks before anything is changed that an image has all rows that are asked for.
     fn check_names(&self, asked: &[&str]) -> Result<(), Failure> {
         asked
             .iter()
@@ -186,7 +186,7 @@ impl Args {
         }
     }
 
-    /// Everything that can be changed in the image.
+    /// All settings of the image that can be changed.
     fn of_image(&self, context: &Context) -> Result<Vec<Shown>, Failure> {
         let from = FsArgs {
             image: self.image.clone(),
@@ -233,7 +233,7 @@ fn is_there(name: &str, all: &[Shown], counted: &[(String, u64)]) -> bool {
     all.iter().any(|shown| shown.name == name) || counted.iter().any(|(known, _)| known == name)
 }
 
-/// Values in columns; only the values of what was asked for.
+/// Prints the rows in columns; prints only the values if rows were asked for by name.
 fn write_text(
     output: &mut dyn Write,
     all: &[Shown],
@@ -255,7 +255,7 @@ fn write_text(
         .max();
     let width = width.unwrap_or(0);
     let values = all.iter().map(|shown| shown.value.chars().count()).max();
-    // One long value does not push away what the others take.
+    // One long value does not widen the column of all values.
     let wide = values.unwrap_or(0).min(20);
     for Shown {
         name,
@@ -276,7 +276,7 @@ fn write_text(
     Ok(())
 }
 
-/// An attribute of a mount's root directory.
+/// The value of an attribute of a mount's root directory.
 pub(super) fn attribute(directory: &Path, name: &str) -> Result<String, Failure> {
     let mut value = vec![0; ATTRIBUTE_BYTES];
     let read = getxattr(directory, format!("lanefs.{name}"), &mut value[..]);
@@ -293,7 +293,7 @@ fn not_a_mount(directory: &Path) -> Failure {
     Failure::new(format!("no image is mounted on {shown} by lanefs"))
 }
 
-/// What was counted on a mount, by name.
+/// The counters of a mount, by name.
 pub(super) fn counters(directory: &Path) -> Result<Vec<(String, u64)>, Failure> {
     let counters = attribute(directory, "counters")?;
     let counters = counters.lines().filter_map(|line| {
@@ -303,7 +303,7 @@ pub(super) fn counters(directory: &Path) -> Result<Vec<(String, u64)>, Failure> 
     Ok(counters.collect())
 }
 
-/// The transport and the options of a mount; none from a server of an older version.
+/// The transport and the options of a mount; none if the server has an older version.
 fn options(directory: &Path) -> Vec<Shown> {
     let lines = attribute(directory, "options").unwrap_or_default();
     let lines = lines.lines().filter_map(|line| line.split_once('='));
@@ -314,7 +314,7 @@ fn options(directory: &Path) -> Vec<Shown> {
     shown.collect()
 }
 
-/// The forms of a mount.
+/// The forms of a mount's mechanisms.
 fn live(directory: &Path) -> Result<Vec<Shown>, Failure> {
     let there = attribute(directory, "there")?;
     let there: Vec<(&str, &str)> = there

@@ -16,7 +16,7 @@ const TOP: f64 = 84.0;
 const WIDTH: f64 = 860.0;
 const ROW: f64 = 30.0;
 const GAP: f64 = 6.0;
-/// The least width of a span in the picture.
+/// The smallest width of a span in the picture.
 const VISIBLE: f64 = 0.5;
 /// The most spans that are kept. An image can cause more: each directory of many blocks adds one for each thread.
 const SPANS: usize = 10_000;
@@ -49,7 +49,7 @@ impl Passes {
         }
     }
 
-    /// Records a span, unless there are [`SPANS`] already.
+    /// Records a span, unless [`SPANS`] spans are recorded.
     pub fn add(&self, span: PassSpan) {
         let mut spans = self.spans.lock();
         if spans.len() < SPANS {

@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::json;
 use crate::open::{journal_for_writing, place_for_repair, place_for_writing};
 
-/// What a repair reads and writes.
+/// The devices that a repair reads and writes.
 struct Places {
     device: Arc<dyn BlockDevice>,
     /// The device of an external journal.
@@ -28,7 +28,7 @@ struct Places {
 }
 
 impl CheckArgs {
-    /// Refuses options that say how to read, for a command that writes.
+    /// Refuses options that only control how an image is read, for a command that writes.
     fn verify_for_writing(&self) -> Result<(), Failure> {
         let given = [
             ("--no-replay", self.place.no_replay),
@@ -115,7 +115,8 @@ impl CheckArgs {
 
     fn run_repair(&self, context: &Context, places: Places, now: u64) -> Result<Outcome, Failure> {
         let Places { device, journal } = places;
-        // A signal ends the rounds: at most the replay is written by then. The writing is not interrupted.
+        // A signal ends the rounds; by then at most the replay has been written. The writing of the repair is not
+        // interrupted.
         let cancelled = interrupt::flag()?;
         let progress = Shown::new(context, self.progress, &self.image)?;
         let superblock = match self.backup {

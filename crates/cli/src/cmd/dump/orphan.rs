@@ -1,4 +1,4 @@
-//! Orphans: inodes without a name that wait to be removed or cut, in a list through the inodes or in the orphan file.
+//! Orphans: inodes that wait to be deleted or truncated, in a list through the inodes or in the orphan file.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use ondisk::Ino;
 use super::heading;
 use crate::failure::Failure;
 
-/// Prints both.
+/// Prints the list and the orphan file.
 pub fn dump(out: &mut impl Write, raw: &RawImage) -> Result<(), Failure> {
     list(out, raw)?;
     let Some(ino) = raw.superblock.orphan_file_ino() else {
