@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use sync::Arc;
 
-/// Why a device could not do what it was asked.
+/// Why a device could not carry out a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -13,11 +13,11 @@ pub enum DeviceError {
     Io {
         /// `read`, `write`, `flush` or `discard`.
         operation: &'static str,
-        /// Byte at which it began.
+        /// The byte at which the range begins.
         offset: u64,
         /// Length in bytes.
         len: u64,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The range does not lie within the device.
@@ -27,17 +27,17 @@ pub enum DeviceError {
     OutOfRange {
         /// `read`, `write` or `discard`.
         operation: &'static str,
-        /// Byte at which it would begin.
+        /// The byte at which the range would begin.
         offset: u64,
         /// Length in bytes.
         len: u64,
         /// Size of the device in bytes.
         size: u64,
     },
-    /// The range lies in what a device that was cut short lost ([`crate::Incomplete`]).
+    /// The range is in the missing part of a device that was cut short ([`crate::Incomplete`]).
     #[error("byte {offset} is missing: the image ends after {present} of {size} bytes")]
     Missing {
-        /// The first byte that is not there.
+        /// The first missing byte.
         offset: u64,
         /// Bytes that the device should have.
         size: u64,
@@ -50,7 +50,7 @@ pub enum DeviceError {
     /// A block device that can't be written to, opened for writing.
     #[error("{path} is a read-only block device")]
     WriteProtected {
-        /// The device's name as given.
+        /// The device's name, as the caller gave it.
         path: String,
     },
     /// The file could not be opened, created or resized.
@@ -58,37 +58,37 @@ pub enum DeviceError {
     Open {
         /// `opening`, `creating`, `locking` or `resizing`.
         operation: &'static str,
-        /// The file's name as given.
+        /// The file's name, as the caller gave it.
         path: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// A file in which bytes wait, outside the device, could not be made, written or read.
+    /// A file that keeps bytes outside the device could not be made, written or read.
     #[error(
         "what is changed waits in {} until all of it is known to succeed, and that failed: {source}; set TMPDIR \
          to a folder with more room",
         .folder.display()
     )]
     Spool {
-        /// The folder.
+        /// The folder of that file.
         folder: std::path::PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// The file lies on a disk that has no room for what is to be written to it; nothing was written.
+    /// The disk that holds the file has no room for the bytes; nothing was written.
     #[error("{} {len} bytes at byte {offset} of it: {source}", no_room(source))]
     NoRoom {
-        /// Byte at which it would begin.
+        /// The byte at which the write would begin.
         offset: u64,
         /// Length in bytes.
         len: u64,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// Another program (or another handle of this one), or the kernel, holds the image in a way that excludes this use.
     #[error("{path} is in use: {holder}")]
     InUse {
-        /// The file's name as given.
+        /// The file's name, as the caller gave it.
         path: String,
         /// What holds it, as a clause: `mounted on /mnt`, `lanefs (process 7) has it open`.
         holder: String,
@@ -96,14 +96,14 @@ pub enum DeviceError {
     /// Only regular files and block devices hold images.
     #[error("{path} is {what}, and an image must be a regular file or a block device")]
     NotAnImage {
-        /// The file's name as given.
+        /// The file's name, as the caller gave it.
         path: String,
-        /// What it is instead.
+        /// What the file is instead.
         what: &'static str,
     },
 }
 
-/// An operation as a clause; a flush has no place.
+/// A failed operation as a clause; a flush has no range.
 fn io_operation(operation: &str, offset: u64, len: u64) -> String {
     match operation {
         "flush" => "flushing what was written".to_owned(),
@@ -160,14 +160,14 @@ pub(crate) fn check_range(
 
 /// A run of bytes that can be read, written and flushed by many threads at once.
 ///
-/// All methods may block on I/O and take no lock of ours. Reads and writes of ranges that do not overlap
-/// are independent; overlapping ones leave each byte with one of the values written. After a crash, any
-/// subset of the sectors written since the last completed `flush` may have reached the medium.
+/// All methods may block on I/O. Reads and writes of ranges that do not overlap are independent; if ranges overlap,
+/// each byte gets one of the written values. After a crash, any subset of the sectors written since the last completed
+/// `flush` may have reached the medium.
 ///
-/// A device that only gives [`size`](BlockDevice::size) and [`read_at`](BlockDevice::read_at) is read-only. One that
-/// can be written gives `is_read_only`, `write_at`, `flush` and `discard` too.
+/// A device that implements only [`size`](BlockDevice::size) and [`read_at`](BlockDevice::read_at) is read-only. A
+/// device that can be written also implements `is_read_only`, `write_at`, `flush` and `discard`.
 pub trait BlockDevice: Send + Sync {
-    /// Bytes on the device; fixed while it is open.
+    /// The size of the device in bytes; it does not change while the device is open.
     fn size(&self) -> u64;
 
     /// Whether writes are refused.
@@ -175,7 +175,7 @@ pub trait BlockDevice: Send + Sync {
         true
     }
 
-    /// Whether all that is written is gone with this process, so that no crash leaves anything to recover.
+    /// Whether everything written is lost when this process ends, so that a crash leaves nothing to recover.
     fn is_volatile(&self) -> bool {
         false
     }
@@ -186,20 +186,20 @@ pub trait BlockDevice: Send + Sync {
     /// When the range is not on the device or the medium fails; `buf`'s contents are then unspecified.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// Announces that this range will be read soon. A device that can read ahead fetches it meanwhile, and nothing
-    /// else. The call neither waits nor fails; what is not on the device is ignored.
+    /// Announces that this range will be read soon. A device that can read ahead begins to read it; other devices do
+    /// nothing. The call neither waits nor fails; bytes beyond the device's end are ignored.
     fn will_read(&self, range: Range<u64>) {
         let _ = range;
     }
 
-    /// The first byte at or after `offset` that may hold something other than zero, as far as that is known without
-    /// reading; `None` where only zeros follow. What is not known counts as data.
+    /// The first byte at or after `offset` that may not be zero, as far as that is known without reading; `None` if
+    /// only zeros follow. Unknown bytes count as data.
     fn data_from(&self, offset: u64) -> Option<u64> {
         (offset < self.size()).then_some(offset)
     }
 
-    /// The first range of bytes at or after `offset` that may not be the storage's own, but those of memory or of a log
-    /// that this device lays over it; `None` where none follows. What is not known counts as laid over.
+    /// The first range of bytes at or after `offset` that may not come from the storage itself, but from memory or a
+    /// log that this device lays over it; `None` if no such range follows. Unknown ranges count as laid over.
     fn laid_over_from(&self, offset: u64) -> Option<Range<u64>> {
         (offset < self.size()).then(|| offset..self.size())
     }
@@ -207,18 +207,18 @@ pub trait BlockDevice: Send + Sync {
     /// Writes `bytes` at `offset`. Durable only after a later `flush`.
     ///
     /// # Errors
-    /// When the range is not on the device, the device is read-only, or the medium fails (any part may then have
-    /// been written).
+    /// When the range is not on the device, the device is read-only, or the medium fails; any part may have been
+    /// written then.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let _ = (offset, bytes);
         Err(DeviceError::ReadOnly)
     }
 
-    /// Makes sure that writes to these ranges do not fail for want of room, on devices that get their room as they are
-    /// written to (sparse files). No byte changes.
+    /// Makes sure that writes to these ranges do not fail because of missing room, on devices that get room as they are
+    /// written (sparse files). Changes no byte.
     ///
     /// # Errors
-    /// [`DeviceError::NoRoom`] where there is too little. Devices that can't reserve do nothing.
+    /// [`DeviceError::NoRoom`] if there is too little room. Devices that can't reserve room do nothing.
     fn reserve(&self, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
         let _ = ranges;
         Ok(())
@@ -227,8 +227,8 @@ pub trait BlockDevice: Send + Sync {
     /// Makes all writes that completed before this call durable.
     ///
     /// # Errors
-    /// When the medium fails: none of the writes since the last flush can then be relied on. A device that can be
-    /// written and does not say how it is flushed fails each flush.
+    /// When the medium fails; then no write since the last flush is certain to be durable. A device that can be written
+    /// but does not implement this fails each flush.
     fn flush(&self) -> Result<(), DeviceError> {
         if self.is_read_only() {
             Ok(())
@@ -240,7 +240,7 @@ pub trait BlockDevice: Send + Sync {
     /// Tells the device that the bytes of this range are no longer needed; they may read as anything later.
     ///
     /// # Errors
-    /// As for `write_at`. Devices that can be written and can't discard do nothing.
+    /// As for `write_at`. Devices that can be written but can't discard do nothing.
     fn discard(&self, range: Range<u64>) -> Result<(), DeviceError> {
         let _ = range;
         if self.is_read_only() {
@@ -251,10 +251,9 @@ pub trait BlockDevice: Send + Sync {
     }
 }
 
-/// A device whose size can be changed while it is open: what a build that learns its size at the end writes to.
+/// A device whose size can be changed while it is open, for a build that learns the size of its image at the end.
 pub trait Resize: BlockDevice {
-    /// Makes the device `size` bytes long; new bytes read as zeros. No other call may run meanwhile on bytes that are
-    /// cut off.
+    /// Makes the device `size` bytes long; new bytes read as zeros. No other thread may use the bytes that are cut off.
     ///
     /// # Errors
     /// When the device is read-only or the operating system refuses.

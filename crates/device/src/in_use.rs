@@ -1,9 +1,10 @@
-//! Opening a file or block device that is not in use, and refusing one that is, by the holder's name.
+//! Opens a file or block device that is not in use; refuses one that is in use, and names its holder.
 //!
-//! A writer is kept away by everything that would be surprised: a lock (flock, fcntl), a mount, a loop device, swap, an
-//! exclusive open of a block device, and a program that has it open for writing without any lock, as some virtual
-//! machine monitors do. A program that only has it open for reading is not surprised. A reader is kept away by what may
-//! write. What is found is true for a moment; [`FileDevice`]'s locks keep other lanefs and QEMU away from then on.
+//! A file can't be opened for writing while something may rely on its contents: a lock (flock, fcntl), a mount, a loop
+//! device, swap, an exclusive open of a block device, or a program that has it open for writing without any lock, as
+//! some virtual machine monitors do. A program that only has it open for reading does not count. A file can't be opened
+//! for reading while something may write to it. These checks are true for a moment only; from then on [`FileDevice`]'s
+//! locks keep other instances of lanefs, and QEMU, away.
 
 use std::io;
 use std::path::Path;
@@ -17,8 +18,8 @@ use crate::system::ground::Ground;
 use crate::system::holder::{self, in_kernel};
 use crate::system::lease::is_open_for_writing;
 
-/// How often, and how far apart, a holder is looked for again: a loop device is detached a moment after its unmount,
-/// and a program that ended closes its files a moment later.
+/// How often, and how far apart, the checks are repeated: a loop device is detached a moment after its unmount, and a
+/// program that ended closes its files a moment later.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -33,7 +34,7 @@ pub fn open_to_write(path: &Path) -> Result<FileDevice, DeviceError> {
     Ok(device)
 }
 
-/// Opens a file or block device to read it while no process writes to it.
+/// Opens a file or block device for reading, if no process can write to it.
 ///
 /// # Errors
 /// `InUse` with its holder; as [`FileDevice::open_read_only`].
@@ -44,7 +45,7 @@ pub fn open_to_read(path: &Path) -> Result<FileDevice, DeviceError> {
     Ok(device)
 }
 
-/// Refuses a file in use, before it is locked. This process must not have it open for writing yet.
+/// Refuses a file that is in use, before it is locked. This process must not have it open for writing yet.
 fn refuse_held(path: &Path, purpose: Purpose) -> Result<(), DeviceError> {
     for _ in 1..TRIES {
         if holder_of(path, purpose).is_none() {
@@ -58,7 +59,7 @@ fn refuse_held(path: &Path, purpose: Purpose) -> Result<(), DeviceError> {
     }
 }
 
-/// Refuses what the kernel began to use between the look at it and its lock.
+/// Refuses a file that the kernel began to use after it was checked and before it was locked.
 fn refuse_once(device: &FileDevice, purpose: Purpose) -> Result<(), DeviceError> {
     match in_kernel(device.ground(), purpose) {
         Some(holder) => Err(in_use(device.path().to_owned(), holder)),
@@ -70,7 +71,7 @@ fn in_use(path: String, holder: String) -> DeviceError {
     DeviceError::InUse { path, holder }
 }
 
-/// What holds a file or device now, other than by a lock.
+/// What uses a file or device now, other than by a lock.
 fn holder_of(path: &Path, purpose: Purpose) -> Option<String> {
     let ground = Ground::of_path(path)?;
     let known = if ground.is_file() {
@@ -78,7 +79,7 @@ fn holder_of(path: &Path, purpose: Purpose) -> Option<String> {
     } else {
         None
     };
-    // The kernel's loop devices and swap are writers, too.
+    // The kernel writes through loop devices and swap, too.
     let may_be_written = known != Some(false);
     if (may_be_written || purpose == Purpose::Write)
         && let Some(holder) = in_kernel(&ground, purpose)
@@ -89,7 +90,7 @@ fn holder_of(path: &Path, purpose: Purpose) -> Option<String> {
         return None;
     }
     let hidden = || {
-        // A mount by lanefs whose server was killed leaves its anchor, which changes nothing.
+        // If the server of a mount was killed, its anchor remains, which changes nothing.
         let is_explained = || holder::is_own_writer(&ground) || ground.has_anchor();
         let is_unexplained = known == Some(true) && !is_explained();
         is_unexplained.then(|| "a program out of sight has it open for writing".to_owned())
@@ -104,7 +105,7 @@ pub struct Replaced {
 }
 
 impl Replaced {
-    /// Locks the file with this name, if there is one.
+    /// Locks the file with this name, if it exists.
     ///
     /// # Errors
     /// `InUse` with its holder.
@@ -116,7 +117,7 @@ impl Replaced {
         refuse_held(path, Purpose::Write)?;
         let device = match FileDevice::open_to_replace(path) {
             Ok(device) => device,
-            // A file that may not be read can be replaced, but not be locked.
+            // A file that this process may not read can be replaced, but not be locked.
             Err(DeviceError::Open { source, .. })
                 if source.kind() == io::ErrorKind::PermissionDenied =>
             {
@@ -130,7 +131,7 @@ impl Replaced {
         })
     }
 
-    /// Looks again, just before the file is replaced: also at a file that took its name meanwhile.
+    /// Repeats the checks just before the file is replaced, also for a file that got this name meanwhile.
     ///
     /// # Errors
     /// `InUse` with its holder.

@@ -1,11 +1,12 @@
-//! A device that ends before the file system on it does, for example a file whose copy was interrupted. It can be read
-//! as far as it goes, and never written. No locks of its own.
+//! A device that ends before its file system does, for example a file whose copy was interrupted. It can be read up to
+//! its end, and never be written. No locks of its own.
 
 use sync::Arc;
 
 use crate::block_device::{BlockDevice, DeviceError, check_range};
 
-/// A device that was cut short, shown at its full size. Reads of what is missing fail with [`DeviceError::Missing`].
+/// A device that was cut short, with the size that it should have. Reads of the missing part fail with
+/// [`DeviceError::Missing`].
 #[derive(Clone)]
 pub struct Incomplete {
     inner: Arc<dyn BlockDevice>,
@@ -29,7 +30,7 @@ impl BlockDevice for Incomplete {
         let len = buf.len() as u64;
         check_range("read", offset, len, self.size)?;
         let present = self.inner.size();
-        // `check_range` found that the sum fits 64 bits.
+        // `check_range` checked that the sum fits 64 bits.
         if offset + len > present {
             return Err(DeviceError::Missing {
                 offset: offset.max(present),

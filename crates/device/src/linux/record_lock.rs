@@ -1,10 +1,10 @@
-//! Locks on ranges of a file (fcntl), by which QEMU and others say that they use an image.
+//! Locks on ranges of a file (fcntl), by which QEMU and other programs announce that they use an image.
 //!
 //! QEMU locks single bytes, always shared: byte `100 + i` for each permission that it uses, and byte `200 + i` for each
-//! that nobody else may use meanwhile; a program that opens the image looks for the other's byte. The permissions, by
-//! number: 0 reads contents that do not change, 1 writes, 3 resizes. Here the same bytes are locked, so that QEMU
-//! refuses an image that lanefs has open. Any other range lock is heeded for what it says: an exclusive one keeps
-//! readers away, and every one keeps writers away.
+//! permission that no other program may use meanwhile; a program that opens the image checks the bytes of the other
+//! kind. The permissions are, by number: 0 reads contents that do not change, 1 writes, 3 resizes. Here the same bytes
+//! are locked, so that QEMU refuses an image that lanefs has open. Other range locks count, too: an exclusive one keeps
+//! readers away, and any keeps writers away.
 //!
 //! The locks belong to the open file (OFD), and end with it.
 
@@ -15,15 +15,16 @@ use crate::purpose::Purpose;
 
 /// The byte of the first permission in use.
 const USED: i64 = 100;
-/// The byte of the first permission that others may not use.
+/// The byte of the first permission that other programs may not use.
 const NOT_SHARED: i64 = 200;
 const READ: i64 = 0;
 const WRITE: i64 = 1;
 const RESIZE: i64 = 3;
-/// All permissions that there are.
+/// The number of permissions.
 const PERMISSIONS: i64 = 4;
 
-/// Whether another open file has a lock that forbids the purpose. `false` where the file system has no such locks.
+/// Whether another open file has a lock that forbids the purpose; `false` if the file system does not support such
+/// locks.
 pub(crate) fn is_forbidden(file: &File, purpose: Purpose) -> bool {
     match purpose {
         Purpose::Write => conflict(file, libc::F_WRLCK, 0, 0).is_some(),
@@ -31,7 +32,7 @@ pub(crate) fn is_forbidden(file: &File, purpose: Purpose) -> bool {
             let forbidding = [USED + WRITE, USED + RESIZE, NOT_SHARED + READ];
             let mut bytes = forbidding.into_iter();
             conflict(file, libc::F_RDLCK, 0, 0).is_some()
-                // A shared lock of a longer range is not QEMU's, and a reader's.
+                // A shared lock of a longer range does not come from QEMU but from another reader.
                 || bytes.any(|byte| {
                     conflict(file, libc::F_WRLCK, byte, 1).is_some_and(|start| start >= USED)
                 })
@@ -39,7 +40,7 @@ pub(crate) fn is_forbidden(file: &File, purpose: Purpose) -> bool {
     }
 }
 
-/// Locks the bytes by which QEMU learns of the purpose. Best effort: what excludes other lanefs is flock.
+/// Locks the bytes that tell QEMU the purpose. A failure is ignored, because flock excludes other instances of lanefs.
 pub(crate) fn announce(file: &File, purpose: Purpose) {
     let bytes: &[(i64, i64)] = match purpose {
         Purpose::Read => &[
@@ -58,7 +59,7 @@ pub(crate) fn announce(file: &File, purpose: Purpose) {
     }
 }
 
-/// Where a lock begins that another open file has, and that excludes this one.
+/// Where a lock of another open file begins that conflicts with this one.
 fn conflict(file: &File, kind: libc::c_int, start: i64, len: i64) -> Option<i64> {
     let found = lock(file, libc::F_OFD_GETLK, kind, start, len)?;
     (libc::c_int::from(found.l_type) != libc::F_UNLCK).then_some(found.l_start)
@@ -107,7 +108,7 @@ mod tests {
         assert_eq!(forbidden(&[]), [false, false]);
         assert_eq!(forbidden(&[(exclusive, 5000, 1)]), [true, true]);
         assert_eq!(forbidden(&[(shared, 0, 0)]), [false, true]);
-        // QEMU that writes, and QEMU that reads.
+        // A QEMU that writes, and a QEMU that reads.
         let writer = [
             (shared, 100, 2),
             (shared, 103, 1),
