@@ -1,5 +1,5 @@
-//! The inode that an argument names: `<12>`, or a path. Paths are looked up block by block and byte for byte, as
-//! debugfs does: no index, no case folding, no symbolic links.
+//! Finds the inode that an argument names: `<12>`, or a path. A path is looked up block by block and byte for byte, as
+//! debugfs does: without an index, case folding or symbolic links.
 
 use ondisk::Ino;
 
@@ -12,8 +12,8 @@ use crate::image::RawImage;
 /// A number may be that of a deleted inode.
 ///
 /// # Errors
-/// `InvalidInode` if the number is none, `NoName` if a component of the path does not exist, `NotADirectory` if a
-/// component before the last is not a directory, and the errors of reading the directories.
+/// `InvalidInode` if no inode has the number, `NoName` if a component of the path does not exist, `NotADirectory` if a
+/// component before the last one is not a directory, and the errors of reading the directories.
 pub fn find(raw: &RawImage, argument: &str) -> Result<Ino, InspectError> {
     if let Some(number) = argument
         .strip_prefix('<')

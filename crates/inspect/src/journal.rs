@@ -1,5 +1,5 @@
-//! The journal in the file system: its superblock, then the log from its start on as long as transactions follow each
-//! other, then the fast commits of the transaction after them.
+//! The journal of the file system: its superblock, then the log as long as transactions follow each other, then the
+//! fast commits of the next transaction.
 
 use core::ops::ControlFlow;
 
@@ -12,25 +12,25 @@ use crate::error::InspectError;
 use crate::image::RawImage;
 use crate::walk::{BUDGET, Piece, walk};
 
-/// Runs of a journal, at most.
+/// The most runs of a journal.
 const RUNS_MAX: usize = 1 << 16;
 
-/// The journal as a run of blocks of its own.
+/// The journal as a list of blocks.
 pub struct JournalFile<'a> {
     raw: &'a RawImage,
     ino: Ino,
     runs: Vec<Run>,
-    /// Blocks of all runs.
+    /// The number of blocks in all runs.
     blocks: u64,
-    /// Its superblock.
+    /// The journal's superblock.
     pub superblock: JournalSuperblock,
 }
 
 /// Where the log ends.
 pub struct Transactions {
-    /// The block behind the last one that belongs to it.
+    /// The block after the last one of the log.
     pub end: u64,
-    /// The transaction that would come next.
+    /// The number of the transaction that would come next.
     pub next: Tid,
 }
 
@@ -66,24 +66,24 @@ impl<'a> JournalFile<'a> {
         })
     }
 
-    /// How the blocks of its log are written.
+    /// The format of the log's blocks.
     ///
     /// # Errors
-    /// `Corrupt` if its superblock does not verify.
+    /// `Corrupt` if the journal's superblock is invalid.
     pub fn format(&self) -> Result<LogFormat, InspectError> {
         let size = self.raw.geometry.block_size();
         let verified = self.superblock.verify(size, self.blocks);
         verified.map_err(|corrupt| corrupt.ino(self.ino).into())
     }
 
-    /// Whether no transaction is to be replayed.
+    /// Whether no transaction needs a replay.
     #[must_use]
     pub fn is_log_empty(&self) -> bool {
         self.superblock.start() == 0
     }
 
-    /// Calls `visit` with the number and bytes of each block of the log that says what follows it: descriptors, revoke
-    /// blocks and commit blocks.
+    /// Calls `visit` with the number and bytes of each block of the log that describes the blocks after it:
+    /// descriptors, revoke blocks and commit blocks.
     ///
     /// # Errors
     /// `JournalHole`, the errors of the device, and those of `visit`.
@@ -97,7 +97,7 @@ impl<'a> JournalFile<'a> {
         let (first, end) = (u64::from(sb.first()), u64::from(sb.log_end()));
         let mut at = u64::from(sb.start());
         let mut left = if self.is_log_empty() { 0 } else { end - first };
-        // Each turn takes a block or more of the log, which is as long as the superblock was checked to be.
+        // Each pass uses at least one block of the log, whose length in the superblock was checked.
         while left > 0 {
             let block = block(self.raw, &self.runs, at)?;
             let Some(header) = BlockHeader::of(&block).filter(|header| header.tid() == tid) else {
@@ -130,8 +130,8 @@ impl<'a> JournalFile<'a> {
         sb.fast_commit_blocks() != 0 && sb.fast_commit_first() < sb.blocks_count()
     }
 
-    /// Calls `visit` with the number of a block and each record of fast commits in it, up to the first block of zeros,
-    /// or the first record that is broken.
+    /// Calls `visit` with each record of fast commits and the number of its block, up to the first block of zeros or
+    /// the first broken record.
     ///
     /// # Errors
     /// `JournalHole`, the errors of the device, and those of `visit`.

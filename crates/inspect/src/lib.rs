@@ -1,8 +1,8 @@
-//! Reads an image as it lies on the disk, for people who want to see what is there.
+//! Reads an image as it is on the disk, for people who want to see its structures.
 //!
-//! Nothing is replayed, repaired or trusted. Numbers from the disk are bounded by the geometry before they are used,
-//! and what can't be read is an [`InspectError`] that names the place. To show an image as it is after a replay, the
-//! caller replays its journal in memory and passes the resulting device.
+//! Nothing is replayed, repaired or trusted. The geometry bounds the numbers from the disk before they are used. If a
+//! place can't be read, an [`InspectError`] names it. To show an image as it is after a replay, the caller replays its
+//! journal in memory and passes the resulting device.
 //!
 //! - [`RawImage`] reads blocks, group descriptors and inodes. [`walk()`] visits the blocks of a file. Inodes are named
 //!   by number, so that deleted ones can be read too, or by a path ([`find()`]).
