@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use device::{BlockDevice, DeviceError};
 use sync::Arc;
 
-/// Bytes with changes over them.
+/// Shared bytes with changes laid over them.
 #[derive(Clone, Debug)]
 pub struct PatchedBytes {
     base: Arc<[u8]>,
-    /// Changed bytes by where they begin; a later change of the same place replaces the earlier.
+    /// Changed bytes by their offset; a later change at the same offset replaces the earlier one.
     changes: BTreeMap<usize, Vec<u8>>,
 }
 
 impl PatchedBytes {
-    /// The bytes unchanged.
+    /// The bytes without changes.
     #[must_use]
     pub fn new(base: Arc<[u8]>) -> PatchedBytes {
         PatchedBytes {
@@ -23,22 +23,22 @@ impl PatchedBytes {
         }
     }
 
-    /// Bytes in all.
+    /// The number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.base.len()
     }
 
-    /// Whether there are none.
+    /// Whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.base.is_empty()
     }
 
-    /// Copies the bytes at `offset`, which must be there.
+    /// Copies `len` bytes at `offset`, which must exist.
     ///
     /// # Panics
-    /// When they are not.
+    /// When they do not exist.
     #[must_use]
     pub fn get(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = self.base[offset..offset + len].to_vec();
@@ -46,13 +46,13 @@ impl PatchedBytes {
         bytes
     }
 
-    /// Changes bytes, which must be there.
+    /// Changes bytes, which must exist.
     ///
     /// # Panics
-    /// When they are not.
+    /// When they do not exist.
     pub fn set(&mut self, offset: usize, bytes: Vec<u8>) {
         assert!(offset + bytes.len() <= self.base.len());
-        // Changes that overlap hold the same bytes where they do, so their order does not matter.
+        // Changes that overlap have the same bytes in the overlap, so their order does not matter.
         let whole = bytes;
         for (at, old) in &mut self.changes {
             let (start, end) = (offset.max(*at), (offset + whole.len()).min(at + old.len()));
@@ -60,14 +60,14 @@ impl PatchedBytes {
                 old[start - at..end - at].copy_from_slice(&whole[start - offset..end - offset]);
             }
         }
-        // Bytes behind the end of an earlier change at the same place are only in the longer one, so that one is kept.
+        // If an earlier change at the same offset is longer, only it has the bytes after the new one, so it is kept.
         let here = self.changes.entry(offset).or_default();
         if here.len() < whole.len() {
             *here = whole;
         }
     }
 
-    /// The whole as one run of bytes.
+    /// All bytes as one run.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         self.get(0, self.len())
@@ -101,7 +101,7 @@ impl BlockDevice for PatchedBytes {
                 size: self.size(),
             });
         }
-        // Within memory, as checked.
+        // The range was checked to be within the bytes.
         let offset = offset as usize;
         buf.copy_from_slice(&self.base[offset..offset + buf.len()]);
         self.patch(offset, buf);

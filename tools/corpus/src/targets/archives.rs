@@ -1,19 +1,19 @@
-//! Targets of what images are built from: tar archives, container images, tables of ownership, file contexts.
+//! Fuzz targets for the sources of images: tar archives, container images, tables of ownership, file contexts.
 
 use std::fmt::Write as _;
 
 use image::source::{Kind, NodeId, SourceTree, bytes};
 use sha2::{Digest as _, Sha256};
 
-/// Bytes of a tar header, and what data is padded to.
+/// The size of a tar header; data are padded to a multiple of it.
 const BLOCK: usize = 512;
-/// Blobs of one image.
+/// The most blobs of one image.
 const PARTS: usize = 12;
-/// Bytes of one blob's text after names and sizes of others were put in.
+/// The most bytes of one blob's text after the names and sizes of other blobs were put in.
 const TEXT: usize = 1 << 16;
 
-/// A tar archive. The first byte's lowest bit says that headers keep their own checksums, the next that the archive is
-/// left to end where it does.
+/// A tar archive. If the first byte's lowest bit is set, headers keep their own checksums; if the next one is set, the
+/// archive may end where it does.
 pub fn tar(data: &[u8]) -> bool {
     let Some((choice, archive)) = data.split_first() else {
         return false;
@@ -28,10 +28,10 @@ pub fn tar(data: &[u8]) -> bool {
     bytes::tar(&archive).is_ok_and(|tree| look_at(&tree))
 }
 
-/// A container image. The first byte's lowest bit chooses between a layout and what `docker save` writes, the next says
-/// that layers keep their own checksums. Then come the files, each after its length (two bytes, little-endian): first
-/// the index, or the manifest. In each, `@` and a letter stands for the digest of a later file (`A` is the second), and
-/// `#` and a letter for its size, so that what was changed still fits together.
+/// A container image. The first byte's lowest bit chooses between a layout and the form of `docker save`; if the next
+/// one is set, layers keep their own checksums. The files follow, each after its length (two bytes, little-endian):
+/// first the index, or the manifest. In each of them, `@` and a letter stand for the digest of a later file (`A` is the
+/// second), and `#` and a letter for its size, so that digests and sizes still match after a change.
 pub fn oci(data: &[u8]) -> bool {
     let Some((choice, mut rest)) = data.split_first() else {
         return false;
@@ -102,7 +102,7 @@ pub fn tables(data: &[u8]) -> bool {
     }
 }
 
-/// A blob with digests and sizes of later ones in the places of their letters. Only text has such places.
+/// A blob in which letters were replaced by digests and sizes of later blobs. Only text has such letters.
 fn filled(part: &[u8], names: &[(String, usize)], number: usize) -> Vec<u8> {
     if !matches!(part.first(), Some(b'{' | b'[')) {
         return part.to_vec();
@@ -128,7 +128,7 @@ fn filled(part: &[u8], names: &[(String, usize)], number: usize) -> Vec<u8> {
     whole
 }
 
-/// Gives every block that looks like a header the checksum that it should have.
+/// Gives every block that looks like a header its correct checksum.
 fn seal_headers(archive: &mut [u8]) {
     for block in archive.chunks_exact_mut(BLOCK) {
         if block[257..262] == *b"ustar" {
@@ -143,7 +143,7 @@ fn seal_header(header: &mut [u8]) {
     header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
 }
 
-/// Goes through a tree, where all must hang together. Whether there is more in it than its root.
+/// Walks through a tree, which must be connected. Returns whether it has more than a root.
 fn look_at(tree: &SourceTree) -> bool {
     let mut nodes = 0;
     let mut waiting = vec![NodeId::ROOT];

@@ -1,12 +1,12 @@
-//! The checker as a target: any image gets a verdict.
+//! The fuzz target of the checker: every image gets a verdict.
 
 use sync::atomic::AtomicBool;
 
 use super::edited;
 use crate::overlay::PatchedBytes;
 
-/// An image with numbers changed, as for [`super::image`], checked with and without a bound on memory. A clean one is
-/// sound.
+/// An image with changed numbers, as for [`super::image`], checked with and without a bound on memory. Returns whether
+/// a clean one is sound.
 pub fn check(data: &[u8]) -> bool {
     edited(data, |image, _| {
         let verdict = verdict(image, None);
@@ -16,7 +16,7 @@ pub fn check(data: &[u8]) -> bool {
     })
 }
 
-/// Whether the image is clean; none where that can't be said.
+/// Whether the image is clean; `None` without a verdict.
 fn verdict(image: &PatchedBytes, memory: Option<u64>) -> Option<bool> {
     let options = check::Options {
         threads: 1,
@@ -28,7 +28,7 @@ fn verdict(image: &PatchedBytes, memory: Option<u64>) -> Option<bool> {
         trace: None,
     };
     let report = check::check(image, &options).ok()?;
-    // What is found must also be printable.
+    // Every problem that was found must be printable.
     for problem in &report.problems {
         assert!(!problem.to_string().is_empty());
     }
