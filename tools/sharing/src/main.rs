@@ -1,6 +1,6 @@
-//! `cargo xtask sharing`: pairs of operations on objects that have nothing in common, by two threads that take turns,
-//! in the engine on a memory device; and each cache line that one of them wrote and the other touched, with the places
-//! in the source. Built by any other command it has nothing to look at, and says so.
+//! `cargo xtask sharing`: runs pairs of operations on objects that have nothing in common, by two threads that take
+//! turns, in the engine on a memory device. Reports each cache line that one thread wrote and the other touched, with
+//! the places in the source. A program that another command built records nothing, and reports that.
 
 mod known;
 mod pairs;
@@ -106,7 +106,7 @@ fn parse(words: &[&str]) -> Option<(PairSettings, Vec<[WatchedOperation; 2]>)> {
     Some((settings, pairs))
 }
 
-/// Whether the report of all pairs has this one.
+/// Whether the report of all pairs contains this pair.
 ///
 /// The operation `orphan` consists of a create and an unlink, so its pairs with other operations show nothing new. Two
 /// walks show whether the directories that both pass are written. A walk and another operation have no directory in
@@ -122,7 +122,7 @@ fn is_of_interest(pair: [WatchedOperation; 2]) -> bool {
     }
 }
 
-/// Runs the pairs; whether nothing is shared that is not known to be.
+/// Runs the pairs; returns whether all shared lines are known.
 fn run(settings: &PairSettings, pairs: &[[WatchedOperation; 2]]) -> Result<bool, String> {
     if settings.canary.is_none() {
         canaries(settings)?;
@@ -146,7 +146,7 @@ fn run(settings: &PairSettings, pairs: &[[WatchedOperation; 2]]) -> Result<bool,
     Ok(unneeded.is_empty() && done.iter().all(Pair::is_clean))
 }
 
-/// The mistakes made on purpose are found, and what is none is not.
+/// Checks that mistakes made on purpose are found, and that correct code is not reported.
 fn canaries(settings: &PairSettings) -> Result<(), String> {
     for canary in PlantedSharing::ALL {
         let settings = PairSettings {

@@ -1,5 +1,5 @@
-//! What two threads touch while they are watched: every read, write and atomic operation of code that was compiled to
-//! call [`runtime`], by cache line. Each thread records in tables of its own; nothing is locked, nothing survives.
+//! Records what two threads touch while they are watched: every read, write and atomic operation, by cache line, of
+//! code that was compiled to call [`runtime`]. Each thread records in tables of its own. No locks; nothing survives.
 
 pub mod heap;
 pub mod record;

@@ -1,6 +1,7 @@
-//! The program's allocator: the system's, but a worker gets memory that nobody had before and nobody gets later, from a
-//! region of its own. So one address is one object for as long as anybody watches, and no two
-//! threads' objects are neighbours. What the allocator itself shares is therefore not seen.
+//! The program's allocator. A worker gets memory from a region of its own, which no thread used before and none will
+//! use later; all other memory comes from the system's allocator. So one address is one object as long as threads are
+//! watched, and objects of two threads are never neighbours. Lines that the allocator itself shares are therefore not
+//! seen.
 //!
 //! No locks; regions are entered into a table by compare-and-swap and never leave it.
 
@@ -11,7 +12,7 @@ use sync::atomic::{AtomicUsize, Ordering};
 
 use super::record;
 
-/// Bytes of a region, and what its address is a multiple of.
+/// The size of a region, and the alignment of its address.
 const REGION: usize = 8 << 20;
 /// The most regions: 16 GiB.
 const REGIONS: usize = 2048;
@@ -20,22 +21,22 @@ const REGIONS: usize = 2048;
 static TABLE: [AtomicUsize; REGIONS] = [const { AtomicUsize::new(0) }; REGIONS];
 
 thread_local! {
-    /// The free rest of the thread's region.
+    /// The unused rest of the thread's region.
     static REST: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// See the module.
+/// The allocator; see the module.
 pub struct WatchedHeap;
 
 fn slot(region: usize) -> usize {
     (region / REGION).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
-/// Enters a region; false when the table is full.
+/// Enters a region into the table; returns false when the table is full.
 fn enter(region: usize) -> bool {
     (0..REGIONS).any(|step| {
         let place = &TABLE[(slot(region) + step) % REGIONS];
-        // Relaxed: only the number itself counts; a thread that frees memory of the region got that memory from the
+        // Relaxed: only the number itself is used; a thread that frees memory of the region got that memory from the
         // region's own thread; pairs with the load in `is_ours`.
         place
             .compare_exchange(0, region, Ordering::Relaxed, Ordering::Relaxed)
@@ -61,7 +62,7 @@ fn take(layout: Layout) -> Option<*mut u8> {
         return None;
     }
     let (start, end) = REST.try_with(Cell::get).ok()?;
-    // Objects begin on addresses of 16: neighbours of one thread may share a line, as they would with any allocator.
+    // Objects are aligned to 16: neighbours of one thread may share a line, as with any allocator.
     let align = layout.align().max(16);
     let at = start.next_multiple_of(align);
     if start != 0 && at + layout.size() <= end {
@@ -81,7 +82,7 @@ fn take(layout: Layout) -> Option<*mut u8> {
     take(layout)
 }
 
-// SAFETY: memory is the system's, or a part of a region that is given out once and never taken back.
+// SAFETY: memory comes from the system, or is a part of a region that is given out once and never taken back.
 unsafe impl GlobalAlloc for WatchedHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if record::has_own_memory()
@@ -96,7 +97,7 @@ unsafe impl GlobalAlloc for WatchedHeap {
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         // While a worker is watched, memory is not freed, so that no address is used twice.
         if !record::is_watched() && !is_ours(memory.addr()) {
-            // SAFETY: not of a region, so the system gave it.
+            // SAFETY: not part of a region, so the system's allocator gave it.
             unsafe { System.dealloc(memory, layout) }
         }
     }
