@@ -1,5 +1,5 @@
-//! Images as bytes in memory and as files. Most of an image are zeros; pages of zeros that nobody wrote cost neither
-//! memory nor time, so these functions never write them.
+//! Images as bytes in memory and as files. Most of an image is zeros. Pages of zeros that were never written take
+//! neither memory nor time, so these functions never write them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use rustix::fs::{SeekFrom, seek};
 
-/// Bytes that are looked at together.
+/// Bytes that are compared together.
 const PIECE: usize = 16 << 10;
 
-/// The pieces that are not only zeros, with their places.
+/// The pieces that are not only zeros, with their offsets.
 fn filled(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     static ZEROS: [u8; PIECE] = [0; PIECE];
     let pieces = bytes.chunks(PIECE).enumerate();
