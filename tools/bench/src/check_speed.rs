@@ -1,8 +1,8 @@
-//! How long `e2fsck -fn` and `lanefs check -f -n` take on clean images, which `lanefs build` makes for it.
+//! Measures how long `e2fsck -fn` and `lanefs check -f -n` take on clean images, which `lanefs build` makes for this.
 //!
-//! Images are made and measured one after the other. On each the programs take turns in an order that is drawn for the
-//! round; a round that does not count comes first, so that the image is in the kernel's cache. Both are measured from
-//! start to end of a process, and both must find the image clean.
+//! Images are made and measured one after the other. For each image the programs run in an order that is drawn for each
+//! round. The first round does not count: it brings the image into the kernel's cache. Both programs are measured as
+//! whole processes, and both must find the image clean.
 
 mod images;
 
@@ -20,16 +20,16 @@ use crate::programs::{failed, lanefs, run};
 use crate::suite::ProgressHook;
 use crate::table::{Column, Sample, Table};
 
-/// How checks are measured.
+/// The plan of a measurement.
 #[derive(Clone, Debug)]
 pub struct CheckPlan {
-    /// Empty files of the first image; the others are as large in proportion.
+    /// The number of empty files in the first image; the others have proportional sizes.
     pub files: usize,
-    /// The directory in which images lie, one at a time.
+    /// The directory for the images, of which one exists at a time.
     pub folder: PathBuf,
-    /// Rounds that count, after one that does not.
+    /// The rounds that count, after one that does not.
     pub rounds: usize,
-    /// What the order of the programs follows from.
+    /// The seed for the order of the programs.
     pub seed: u64,
 }
 
@@ -57,7 +57,7 @@ pub fn e2fsck_version() -> String {
     version.unwrap_or("not there").to_owned()
 }
 
-/// What is compared, by the number of threads; 0 is e2fsck.
+/// The compared programs, by the number of threads; 0 stands for e2fsck.
 fn contestants() -> Vec<usize> {
     let mut all = vec![0, 1];
     all.extend(Some(thread::available_parallelism()).filter(|cores| *cores > 1));
@@ -77,11 +77,11 @@ fn check(threads: usize, image: &Path) -> Command {
     command
 }
 
-/// Measures: a table in seconds, a row for each image; its first column is e2fsck's, the next that of one thread, and
-/// the last, where there are more cores, that of one thread for each.
+/// Measures, and returns a table in seconds with a row for each image. The first column is e2fsck's, the next that of
+/// one thread; on a machine with more cores, the last one is that of one thread for each core.
 ///
-/// The images are in a folder of their own, named after this process, which this function removes before it returns,
-/// also with an error. After a signal [`crate::clear_leavings`] removes it.
+/// The images are in a folder named after this process. This function removes it before it returns, even with an error.
+/// After a signal [`crate::clear_leavings`] removes it.
 ///
 /// # Errors
 /// If an image can't be made, or a program can't be run or does not find the image clean.

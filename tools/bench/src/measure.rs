@@ -1,12 +1,12 @@
 //! Rounds, threads and the clock.
 //!
-//! In each round every contender runs every number of workers once, one after the other, in an order that is drawn for
-//! this round and number of workers, so that none always follows the same other one. Workers are made ready before the
-//! clock runs, begin together, and stop after the batch in which the time is over, which is the same moment for all,
-//! or their work done. A rate is all operations by the time from the first worker's begin to the last one's end, so
-//! that workers who wait for a core count as waiting. Where a workload must do something between batches that is not
-//! timed, its workers go in step: all begin a batch together, and its time is from the first one's begin to the last
-//! one's end.
+//! In each round every contender runs once with every number of workers. The order of the contenders is drawn for each
+//! round and number of workers, so that none always follows the same other one. Workers are prepared before the clock
+//! starts, begin together, and stop after the batch during which the time ends, which is the same moment for all, or
+//! when their work is done. A rate is the number of all operations divided by the time from the first worker's begin to
+//! the last one's end, so workers that wait for a core count as waiting. If a workload must do something between
+//! batches that is not timed, its workers go in step: all begin a batch together, and its time is from the first one's
+//! begin to the last one's end.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,34 +32,34 @@ pub(crate) const FSYNC_P99: &str = "fsync p99 us";
 /// When workers stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// After so long: a sample's value is operations a second, of all workers together.
+    /// After this time; a sample's value is the operations per second of all workers together.
     Time(Duration),
-    /// After this number of operations by each worker: a sample's value is the seconds until the last of them was done.
+    /// After this number of operations by each worker; a sample's value is the seconds until the last of them was done.
     Operations(u64),
 }
 
-/// What is measured.
+/// The plan of a measurement.
 #[derive(Clone, Debug)]
 pub struct MeasurePlan {
     /// The workload.
     pub workload: Workload,
-    /// Numbers of workers, each measured by itself.
+    /// The numbers of workers, each of which is measured separately.
     pub workers: Vec<usize>,
-    /// Rounds that count; one more comes before and does not.
+    /// The rounds that count; one more before them does not.
     pub rounds: usize,
-    /// How long a sample takes.
+    /// When a sample ends.
     pub stop: Stop,
-    /// What random choices follow from.
+    /// The seed for random choices.
     pub seed: u64,
 }
 
-/// A file system in a comparison, or a form of a mechanism on one that others use too, in turns.
+/// A file system in a comparison, or a form of a mechanism on a file system that other contenders use, too.
 #[derive(Clone)]
 pub struct Contender<'t> {
-    /// Its column.
+    /// Its column in the table.
     pub column: Column,
     target: Rc<dyn Measured + 't>,
-    /// Chosen before each of its samples.
+    /// The forms that are chosen before each of its samples.
     options: Vec<String>,
 }
 
@@ -86,8 +86,9 @@ impl<'t> Contender<'t> {
         }
     }
 
-    /// Names file systems of which each worker has one for itself, so that workers share nothing but the machine: what
-    /// it gives to that many, whatever a file system does. At most as many workers as there are.
+    /// A contender that has a file system for each worker, so that workers share nothing but the machine. It shows what
+    /// the machine allows for that many workers, whatever a file system does. The workers are at most as many as the
+    /// file systems.
     pub fn apart(
         label: impl Into<String>,
         way: impl Into<String>,
@@ -103,7 +104,7 @@ impl<'t> Contender<'t> {
         }
     }
 
-    /// The same target with other forms, `name=value` each.
+    /// The same contender with other forms, as `name=value`.
     #[must_use]
     pub fn with(&self, label: impl Into<String>, options: Vec<String>) -> Contender<'t> {
         Contender {
@@ -116,13 +117,13 @@ impl<'t> Contender<'t> {
         }
     }
 
-    /// The forms that it chooses, `name=value`.
+    /// The forms that it chooses, as `name=value`.
     #[must_use]
     pub fn options(&self) -> &[String] {
         &self.options
     }
 
-    /// Uses a mechanism's form from now on, `name=value`; false if the target has no forms to choose from.
+    /// Chooses a mechanism's form, `name=value`; returns false if the target has no forms.
     pub(crate) fn select(&self, option: &str) -> bool {
         self.target.select(option)
     }
@@ -142,16 +143,16 @@ impl<'t> Contender<'t> {
     }
 }
 
-/// A target whose types are forgotten.
+/// A target without its types.
 trait Measured {
     fn sample(&self, plan: &MeasurePlan, workers: usize) -> Result<Sample, Error>;
     fn select(&self, option: &str) -> bool;
 }
 
-/// Runs the plan: cells by number of workers and contender. `progress` hears of every sample.
+/// Runs the plan; returns cells by number of workers and contender. Calls `progress` for every sample.
 ///
 /// # Errors
-/// The first error of any contender; what the workers made by then stays.
+/// The first error of any contender; files that the workers made by then remain.
 pub fn run(
     plan: &MeasurePlan,
     contenders: &[Contender<'_>],
@@ -180,7 +181,7 @@ pub fn run(
     Ok(cells)
 }
 
-/// Values of two contenders with one worker, in pairs, each first in every other one.
+/// Values of two contenders with one worker, in pairs; the contenders take turns in being first.
 ///
 /// # Errors
 /// As [`run`].
@@ -196,13 +197,13 @@ pub fn pairs(
     })
 }
 
-/// As [`pairs`], with what gives the first's value, or the second's.
+/// Does what [`pairs`] does, with a function that returns the value of the first or the second contender.
 pub(crate) fn in_pairs(
     count: usize,
     mut value: impl FnMut(bool) -> Result<f64, Error>,
 ) -> Result<Vec<(f64, f64)>, Error> {
     let mut pairs = Vec::with_capacity(count);
-    // The first pair warms up.
+    // The first pair does not count.
     for number in 0..=count {
         let pair = match number % 2 {
             0 => (value(true)?, value(false)?),
@@ -218,11 +219,11 @@ pub(crate) fn in_pairs(
     Ok(pairs)
 }
 
-/// What a worker did.
+/// The result of a worker.
 struct Done<'t> {
     job: Box<dyn WorkerJob + 't>,
     operations: u64,
-    /// Of batches, in seconds.
+    /// Processor time of its batches, in seconds.
     cpu: f64,
 }
 
@@ -268,19 +269,19 @@ impl<T: Target> Measured for Shared<T> {
     }
 }
 
-/// What workers did.
+/// The result of all workers.
 struct Ran {
     seconds: f64,
     operations: u64,
-    /// In seconds, of all of them.
+    /// Their processor time together, in seconds.
     cpu: f64,
-    /// Of each fsync, in nanoseconds.
+    /// The time of each fsync, in nanoseconds.
     waits: Vec<u64>,
-    /// Before, and when all had ended.
+    /// The counters before the work, and after all workers had ended.
     counters: (Counters, Counters),
 }
 
-/// Has workers do their jobs, each on a thread of its own, and looks at the counters before and after.
+/// Runs the workers' jobs, each on a thread of its own, and reads the counters before and after.
 fn work(
     jobs: Vec<Box<dyn WorkerJob + '_>>,
     stop: Stop,
@@ -302,7 +303,7 @@ fn work(
                 })
             })
             .collect();
-        // Gone only if a worker panicked, which is passed on.
+        // A worker that panicked has no result, and its panic is passed on.
         let join = |handle: thread::ScopedJoinHandle<'_, _>| match handle.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -347,7 +348,7 @@ impl Ran {
     }
 }
 
-/// How many fsyncs an operation took, and how long they took: the middle one, and the one that 99 of 100 are under.
+/// The number of fsyncs per operation, and their times: the median, and the time that 99 of 100 are below.
 fn waited(mut waits: Vec<u64>, operations: u64) -> Vec<(&'static str, f64)> {
     waits.sort_unstable();
     let Some(last) = waits.len().checked_sub(1) else {
@@ -358,7 +359,7 @@ fn waited(mut waits: Vec<u64>, operations: u64) -> Vec<(&'static str, f64)> {
     vec![(FSYNCS, each), (FSYNC_P50, at(50)), (FSYNC_P99, at(99))]
 }
 
-/// Counters that tell how much there is now, not how often something happened.
+/// Counters of a state, not of events.
 const GAUGES: [&str; 5] = [
     "prealloc.blocks",
     "icache.inodes",
@@ -367,7 +368,7 @@ const GAUGES: [&str; 5] = [
     "mballoc.groups_in_memory",
 ];
 
-/// What was counted between two looks, by operation.
+/// The counts between two readings, per operation.
 pub(crate) fn by_operation(
     before: &Counters,
     after: &Counters,

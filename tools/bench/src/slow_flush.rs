@@ -1,7 +1,6 @@
-//! A device whose flushes take a given time: what a disk's cache costs, on a device in memory.
+//! A device whose flushes take a given time: it simulates the cost of a disk's cache on a device in memory.
 //!
-//! Flushes take their time side by side, as those of a queue with room do. No lock; a crash leaves what the device
-//! below has.
+//! Flushes at the same time overlap, as on a device with a queue. No lock; a crash leaves what the device below has.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,17 +8,17 @@ use std::time::Duration;
 use device::{BlockDevice, DeviceError};
 use sync::{clock, thread};
 
-/// Waits longer than this are slept, shorter ones are spent looking at the clock.
+/// Longer waits are slept; shorter ones are spent reading the clock.
 const SLEPT: Duration = Duration::from_micros(200);
 
-/// The device.
+/// The device with slow flushes.
 pub(crate) struct SlowFlushDevice<D> {
     below: D,
     time: Duration,
 }
 
 impl<D> SlowFlushDevice<D> {
-    /// With flushes of this length.
+    /// A device whose flushes take this time.
     pub(crate) fn new(below: D, time: Duration) -> SlowFlushDevice<D> {
         SlowFlushDevice { below, time }
     }

@@ -1,36 +1,36 @@
-//! What a measurement gives: a table of cells, each with all its samples.
+//! The result of a measurement: a table of cells, each with all its samples.
 
 /// One measurement.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Sample {
-    /// In the table's unit.
+    /// The value in the table's unit.
     pub value: f64,
     /// Other figures of the same run, by name and unit (`CPU us/operation`).
     pub details: Vec<(&'static str, f64)>,
-    /// What the file system counted meanwhile, by operation.
+    /// What the file system counted meanwhile, per operation.
     pub counters: Vec<(&'static str, f64)>,
 }
 
-/// A row's samples in a column, one for each round that counts; none where there is nothing to measure.
+/// The samples of a row and column, one for each round that counts; none if nothing can be measured there.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Cell {
-    /// In the order of the rounds.
+    /// The samples in the order of the rounds.
     pub samples: Vec<Sample>,
 }
 
-/// The middle of some values, and how far they lie apart.
+/// The median of some values, and their range.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Spread {
-    /// The middle one; of an even number, the mean of the two in the middle.
+    /// The middle value; if there are two, their mean.
     pub median: f64,
-    /// The least.
+    /// The smallest value.
     pub least: f64,
-    /// The greatest.
+    /// The largest value.
     pub greatest: f64,
 }
 
 impl Spread {
-    /// Of these values; `None` of none.
+    /// The spread of these values; `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -75,7 +75,7 @@ impl Cell {
         }))
     }
 
-    /// The median of a counter, 0 where it did not count.
+    /// The median of a counter; 0 if it was not counted.
     #[must_use]
     pub fn counter(&self, name: &str) -> f64 {
         let values = self.samples.iter().map(|sample| {
@@ -86,12 +86,12 @@ impl Cell {
     }
 }
 
-/// What is compared: a file system, or a form of a mechanism.
+/// What a column measures: a file system, or a form of a mechanism.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
     /// Its name.
     pub label: String,
-    /// The way that a call takes, or where the figures come from.
+    /// The way of a call, or the source of the figures.
     pub way: String,
 }
 
@@ -104,39 +104,39 @@ pub enum TableShape {
     Bars,
     /// Columns are a ratio and the ends of its interval: dots with lines.
     Intervals,
-    /// Not at all: rows have nothing in common.
+    /// No chart, because the rows have nothing in common.
     Figures,
 }
 
 /// A table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Table {
-    /// A short name, for files: letters, digits, `-`.
+    /// A short name for files: letters, digits, `-`.
     pub key: String,
     /// Its title.
     pub title: String,
-    /// What was measured, in a sentence or two.
+    /// A description of the measurement in a sentence or two.
     pub about: String,
-    /// What values count: `operations/s`, `s`.
+    /// The unit of the values: `operations/s`, `s`.
     pub unit: &'static str,
     /// Whether less is better.
     pub less_is_better: bool,
-    /// What rows are: `workers`.
+    /// The kind of the rows: `workers`.
     pub rows_are: &'static str,
-    /// Their names.
+    /// The names of the rows.
     pub rows: Vec<String>,
-    /// What is compared.
+    /// The columns.
     pub columns: Vec<Column>,
-    /// By row, then by column.
+    /// The cells by row, then by column.
     pub cells: Vec<Vec<Cell>>,
-    /// What a reader should know, and what follows from the figures.
+    /// What a reader should know, and the conclusions from the figures.
     pub notes: Vec<String>,
     /// How it is drawn.
     pub shape: TableShape,
 }
 
 impl Table {
-    /// An empty table with as many cells as it needs.
+    /// A table with empty cells.
     #[must_use]
     pub fn new(
         key: &str,
@@ -161,7 +161,7 @@ impl Table {
         }
     }
 
-    /// The same with values in seconds, in bars, by kind of work.
+    /// The same table with values in seconds, drawn as bars, by kind of work.
     #[must_use]
     pub fn in_seconds(self, rows_are: &'static str) -> Table {
         Table {
@@ -173,13 +173,13 @@ impl Table {
         }
     }
 
-    /// The names of all details, in the order in which they came.
+    /// The names of all details, in the order in which they first occur.
     #[must_use]
     pub fn detail_names(&self) -> Vec<&'static str> {
         self.names(|sample| &sample.details)
     }
 
-    /// The names of all counters that counted anything, in the order in which they came.
+    /// The names of all counters that are not 0, in the order in which they first occur.
     #[must_use]
     pub fn counter_names(&self) -> Vec<&'static str> {
         self.names(|sample| &sample.counters)

@@ -1,4 +1,4 @@
-//! The workloads. Each worker has a directory of its own, so that what they share is the file system's, not theirs.
+//! The workloads. Each worker has a directory of its own, so everything that workers share belongs to the file system.
 
 mod data;
 mod fxmark;
@@ -16,7 +16,7 @@ use model::Random;
 
 macro_rules! workloads {
     ($($(#[$doc:meta])* $workload:ident = $name:literal, $about:literal;)*) => {
-        /// What is done to a file system.
+        /// A kind of work on a file system.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Workload {
             $($(#[$doc])* $workload,)*
@@ -26,7 +26,7 @@ macro_rules! workloads {
             /// All of them.
             pub const ALL: &'static [Workload] = &[$(Workload::$workload),*];
 
-            /// As the command line and figures name it.
+            /// The name on the command line and in figures.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -34,7 +34,7 @@ macro_rules! workloads {
                 }
             }
 
-            /// What it does, in a clause.
+            /// What the workload does, in a clause.
             #[must_use]
             pub fn about(self) -> &'static str {
                 match self {
@@ -152,7 +152,7 @@ workloads! {
 }
 
 impl Workload {
-    /// Those of FxMark.
+    /// The workloads of FxMark.
     pub(crate) const FXMARK: [Workload; 19] = [
         Workload::FxDrbl,
         Workload::FxDrbm,
@@ -181,39 +181,39 @@ impl Workload {
 /// continues. A worker's batch has at most half of them.
 const SEVERAL: usize = 16;
 
-/// One worker's place, and its numbers.
+/// The place of one worker, and its numbers.
 pub(crate) struct WorkerPlace<'t, T: Target> {
     target: &'t T,
     name: String,
     directory: T::Dir,
-    /// How many directories or files a batch goes through, where the others wait for its end.
+    /// How many directories or files a batch uses if the workers wait for each other after each batch.
     several: usize,
     random: Random,
     /// How long each fsync took, in nanoseconds.
     waits: Vec<u64>,
 }
 
-/// What one worker does.
+/// The job of one worker.
 pub(crate) trait WorkerJob: Send {
-    /// Some operations, which are timed; says how many.
+    /// Does some operations, which are timed; returns their number.
     fn batch(&mut self) -> Result<u64, Error>;
 
-    /// Whether something must be done between batches often, so that it is not to be timed.
+    /// Whether the work between batches is so frequent that it must not be timed.
     fn pauses(&self) -> bool {
         false
     }
 
-    /// What must be done before the next batch; timed only where it is rare.
+    /// Does the work before the next batch; it is timed only if it is rare.
     fn between(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// How long each fsync took, in nanoseconds, where that is kept.
+    /// How long each fsync took, in nanoseconds, if that is recorded.
     fn waits(&mut self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// Removes what the worker made.
+    /// Removes the files that the worker made.
     fn finish(self: Box<Self>) -> Result<(), Error>;
 }
 
@@ -231,11 +231,11 @@ impl<'t, T: Target> WorkerPlace<'t, T> {
         })
     }
 
-    /// Syncs a file and keeps how long that took.
+    /// Syncs a file and records how long that took.
     fn fsync(&mut self, file: &T::File) -> Result<(), Error> {
         let begin = clock::now();
         self.target.fsync(file)?;
-        // 584 years fit.
+        // 64 bits of nanoseconds are 584 years.
         self.waits.push(begin.elapsed().as_nanos() as u64);
         Ok(())
     }
@@ -245,7 +245,7 @@ impl<'t, T: Target> WorkerPlace<'t, T> {
     }
 }
 
-/// Makes what a worker needs before the clock runs.
+/// Prepares a worker's job before the clock starts.
 pub(crate) fn job<'t, T: Target>(
     target: &'t T,
     workload: Workload,
@@ -287,7 +287,7 @@ pub(crate) fn job<'t, T: Target>(
         Workload::SqliteRollback | Workload::SqliteWal => {
             Box::new(synced::Sqlite::new(place, workload)?)
         }
-        // The others are of FxMark.
+        // `MailSpool`: those of FxMark were handled above.
         _ => Box::new(synced::Spool::new(place)?),
     })
 }

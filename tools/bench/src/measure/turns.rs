@@ -1,23 +1,24 @@
-//! The order in which columns are measured: each round has its own. No locks.
+//! The order in which columns are measured, which is different in each round. No locks.
 //!
 //! A sample is affected by what ran before it (caches, the host's memory, writeback that is still running). A column
 //! that followed the same other column in each round would always be affected by that one.
 
 use model::Random;
 
-/// Orders that are drawn for a round at most; the one that repeats least is taken.
+/// The most orders that are drawn for a round; the one with the fewest repetitions is used.
 const DRAWS: usize = 32;
 
 /// Gives each round its order of columns.
 #[derive(Debug)]
 pub(crate) struct Turns {
     random: Random,
-    /// How often a column followed another: by the column, then by the one before it, the first one by itself.
+    /// How often a column followed another, by the column and the one before it; a first column counts as following
+    /// itself.
     followed: Vec<Vec<usize>>,
 }
 
 impl Turns {
-    /// An order of `columns` columns.
+    /// The order of `columns` columns.
     pub(crate) fn new(columns: usize, seed: u64) -> Turns {
         Turns {
             random: Random::new(seed),
@@ -25,14 +26,14 @@ impl Turns {
         }
     }
 
-    /// An order of `columns` columns for each of `rows` rows.
+    /// The order of `columns` columns for each of `rows` rows.
     pub(crate) fn of_rows(rows: usize, columns: usize, seed: u64) -> Vec<Turns> {
         let mut random = Random::new(seed);
         let seeds = (0..rows).map(|_| random.bits());
         seeds.map(|seed| Turns::new(columns, seed)).collect()
     }
 
-    /// The columns in the order of the next round: a random one that repeats neighbours as little as any drawn.
+    /// The columns in the order of the next round: of the random orders drawn, the one that repeats neighbours least.
     pub(crate) fn next(&mut self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.followed.len()).collect();
         let mut best = (usize::MAX, Vec::new());
@@ -51,14 +52,14 @@ impl Turns {
         best.1
     }
 
-    /// What an order costs: what was done once more often costs more than two that were done less often.
+    /// The cost of an order. A pair that occurred more often than others costs more than two that occurred less often.
     fn repeated(&self, order: &[usize]) -> usize {
         let of = |(column, before): (usize, usize)| self.followed[column][before].pow(2);
         neighbours(order).map(of).sum()
     }
 }
 
-/// Each column and the one before it; the first one stands for itself.
+/// Each column and the one before it; the first one counts as its own predecessor.
 fn neighbours(order: &[usize]) -> impl Iterator<Item = (usize, usize)> {
     let before = order.iter().take(1).chain(order);
     order.iter().copied().zip(before.copied())

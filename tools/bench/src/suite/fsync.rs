@@ -1,5 +1,5 @@
-//! Small writes and fsyncs, by the fsync log and by full commits, on devices whose flushes take their time; and what
-//! was to be reached ([`goals`]).
+//! Small writes and fsyncs, by the fsync log and by full commits, on devices with slow flushes; and the goals
+//! ([`goals`]).
 
 mod goals;
 
@@ -20,9 +20,10 @@ use crate::slow_flush::SlowFlushDevice;
 use crate::table::{Cell, Sample, Table, TableShape};
 use crate::workload::Workload;
 
-/// Jobs of the source's table and more.
+/// The numbers of jobs in the table of the source document, and more.
 const JOBS: [usize; 4] = [1, 2, 8, 16];
-/// Operations of a round where one job's fsyncs are timed: what comes once in a hundred must have come several times.
+/// Operations of a round that times the fsyncs of one job: an event with a chance of one in a hundred must occur
+/// several times.
 const ALONE: usize = 1000;
 /// How long a flush takes, in microseconds.
 const FLUSHES: [u64; 3] = [0, 20, 1000];
@@ -48,15 +49,15 @@ const MIXES: [(Workload, &str); 4] = [
     (Workload::MailSpool, "like a mail spool"),
 ];
 
-/// The log on an image that is a file, where the others are on block devices.
+/// The log on an image that is a file, if the other images are on block devices.
 const IMAGE_FILE: &str = "log, image file";
 
-/// What the devices of a comparison do.
+/// What is known about the flushes of the measured devices.
 #[derive(Clone, Copy)]
 enum Flush {
-    /// Takes so long: memory is measured, and what else is there if it is said to be the same.
+    /// A flush takes this time. Devices in memory are measured, and others if they are said to be the same.
     Takes(Duration),
-    /// Takes what it takes.
+    /// The time of a flush is unknown.
     Unknown,
 }
 
@@ -126,7 +127,7 @@ fn compared(
     Ok(tables)
 }
 
-/// Makes `log_use=auto` forget what it learned from the load before.
+/// Makes `log_use=auto` forget what it learned from the previous load.
 fn forget(contenders: &[Contender<'_>]) {
     for contender in contenders {
         // Directories have no forms.
@@ -134,7 +135,7 @@ fn forget(contenders: &[Contender<'_>]) {
     }
 }
 
-/// The writing loads with one job and enough fsyncs to say how long one in a hundred takes: not to be shown.
+/// The writing loads with one job and enough fsyncs to find the time that one in a hundred takes. Not shown.
 fn lone(
     setup: &Setup,
     flush: Flush,
@@ -160,7 +161,7 @@ fn lone(
     WORKLOADS.iter().map(of).collect()
 }
 
-/// How long one fsync takes while no other runs: in flush times where these are known.
+/// How long one fsync takes while no other runs, in flush times if these are known.
 fn alone(tables: &[Table], flush: Flush) -> Table {
     let (unit, by) = match flush {
         Flush::Takes(time) if !time.is_zero() => ("flush times", time.as_secs_f64() * 1e6),
@@ -191,7 +192,7 @@ fn alone(tables: &[Table], flush: Flush) -> Table {
     table
 }
 
-/// A detail of a cell's samples as a value.
+/// A detail of a cell's samples as a cell of its own.
 fn divided(from: &Cell, name: &str, by: f64) -> Cell {
     let values = from.samples.iter().filter_map(|sample| {
         let found = sample.details.iter().find(|(known, _)| *known == name)?;
@@ -205,8 +206,8 @@ fn divided(from: &Cell, name: &str, by: f64) -> Cell {
     }
 }
 
-/// The forms of the log on an image that has an area for it, and full commits on another such image, on the device that
-/// is measured; the log in memory beside it, if flushes take as long there; and directories.
+/// The contenders: the forms of the log on an image that has an area for it, and full commits on another image, on the
+/// measured device; the log in memory, if flushes take the same time there; and directories.
 fn contenders(setup: &Setup, flush: Flush) -> Result<Vec<Contender<'static>>, Error> {
     let mut contenders = Vec::new();
     if setup.engine {
@@ -249,8 +250,8 @@ fn in_memory(setup: &Setup, flush: Duration, fast_commits: bool) -> Result<InPro
     )
 }
 
-/// A file system with an area for fast commits, which are made or not: in memory, or in a file or on a block device
-/// with the image's name and another ending.
+/// A file system with an area for fast commits, which it uses or not: in memory, or in a file or on a block device with
+/// the image's name and another ending.
 fn open(setup: &Setup, flush: Flush, fast_commits: bool) -> Result<InProcess, Error> {
     let Some(path) = &setup.image else {
         let time = match flush {
@@ -265,31 +266,31 @@ fn open(setup: &Setup, flush: Flush, fast_commits: bool) -> Result<InProcess, Er
     }
     let options = options(fast_commits);
     let made = InProcess::in_file_with(&path, setup.size, "fast_commit", &options);
-    // It stays open until the end, and no other program sees it.
+    // It stays open until the end, and other programs do not see it.
     let _ = std::fs::remove_file(&path);
     made
 }
 
-/// A file system on a block device or a file that is there, in all of it.
+/// A file system on an existing block device or file, which it fills.
 fn open_at(path: &Path, fast_commits: bool) -> Result<InProcess, Error> {
     let device = FileDevice::open(path);
     let device = device.map_err(lanefs::make::MakeError::from)?;
     InProcess::on_used(Arc::new(device), "fast_commit", &options(fast_commits))
 }
 
-/// Beside block devices: a file with the image's name and this ending, if there is one, is an image without the
-/// kernel's block layer in between.
+/// If block devices are measured, a file with the image's name and this ending is an image without the kernel's block
+/// layer; `None` if it does not exist.
 fn image_file(setup: &Setup) -> Option<PathBuf> {
     let path = setup.image.as_ref()?.with_extension("file");
     path.exists().then_some(path)
 }
 
-/// An image's ending with the log, and with full commits.
+/// The ending of the image with the log, and of the one with full commits.
 fn ending(fast_commits: bool) -> &'static str {
     if fast_commits { "log" } else { "full" }
 }
 
-/// Block devices and files that are there and become images.
+/// Existing block devices and files that become images.
 pub(super) fn used_as_it_is(setup: &Setup) -> Vec<PathBuf> {
     let paths = setup.image.iter().flat_map(|path| {
         let of = |fast_commits| path.with_extension(ending(fast_commits));
@@ -299,7 +300,7 @@ pub(super) fn used_as_it_is(setup: &Setup) -> Vec<PathBuf> {
     devices.chain(image_file(setup)).collect()
 }
 
-/// Whether there is an image that becomes a new file.
+/// Whether an image becomes a new file.
 pub(super) fn makes_image(setup: &Setup) -> bool {
     let is_made = |path: &PathBuf, log| !is_block_device(&path.with_extension(ending(log)));
     let image = setup.image.as_ref();

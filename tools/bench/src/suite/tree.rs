@@ -1,5 +1,5 @@
-//! Work on whole trees, one worker: made, listed with a look at everything, removed. And a tree like the kernel's
-//! sources.
+//! Work on whole trees with one worker: they are made, listed with the metadata of every file, and removed. And a tree
+//! like that of the kernel's sources.
 
 use lanefs::Error;
 
@@ -7,26 +7,26 @@ use crate::leavings;
 use crate::target::Target;
 use model::Random;
 
-/// Written to files: zeros, which a device in memory keeps for nothing.
+/// The contents of files: zeros, which a device in memory stores without memory.
 static ZEROS: [u8; 128 << 10] = [0; 128 << 10];
 
 /// A directory of a tree.
 pub(super) struct Node {
-    /// Its place in the tree's list, which comes before this one's; the root has none.
+    /// The parent's index in the tree's list, which is smaller than this node's; `None` for the root.
     parent: Option<usize>,
     name: String,
-    /// Names and sizes in bytes.
+    /// Names and sizes in bytes of its files.
     files: Vec<(String, u64)>,
 }
 
-/// A tree in the order of an archive of it: parents first, and files behind their directory.
+/// A tree in the order of an archive: parents first, and files after their directory.
 pub(super) struct Tree {
     nodes: Vec<Node>,
 }
 
 impl Tree {
-    /// `directories` directories and `files` files, sized and nested as the kernel's sources: most files small, few
-    /// large, 14.7 KB in the mean.
+    /// A tree of `directories` directories and `files` files with sizes and depths like those of the kernel's sources:
+    /// most files are small, few are large, and the mean is 14.7 KB.
     pub(super) fn like_sources(directories: usize, files: usize, seed: u64) -> Tree {
         let mut random = Random::new(seed);
         let mut nodes = vec![Node {
@@ -56,12 +56,12 @@ impl Tree {
         Tree { nodes }
     }
 
-    /// Directories and files.
+    /// The number of directories and files.
     pub(super) fn count(&self) -> usize {
         self.nodes.iter().map(|node| 1 + node.files.len()).sum()
     }
 
-    /// Bytes of all files.
+    /// The bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
         self.nodes
             .iter()
@@ -75,7 +75,7 @@ impl Tree {
         &self.nodes[0].name
     }
 
-    /// Makes it.
+    /// Makes the tree.
     pub(super) fn unpack<T: Target>(&self, target: &T) -> Result<(), Error> {
         let mut made: Vec<T::Dir> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
@@ -97,7 +97,7 @@ impl Tree {
     }
 }
 
-/// Writes a file's only bytes.
+/// Writes the contents of a file in one call.
 pub(super) fn small_file<T: Target>(
     target: &T,
     directory: &T::Dir,
@@ -117,7 +117,7 @@ fn entries<T: Target>(target: &T, directory: &T::Dir) -> Result<Vec<(String, boo
     Ok(names)
 }
 
-/// Lists a tree and looks at everything; says how many names there are.
+/// Lists a tree and reads all metadata; returns the number of names.
 pub(super) fn find<T: Target>(target: &T, parent: &T::Dir, name: &str) -> Result<usize, Error> {
     let mut open = vec![target.open_dir(parent, name)?];
     let mut count = 0;
@@ -133,8 +133,8 @@ pub(super) fn find<T: Target>(target: &T, parent: &T::Dir, name: &str) -> Result
     Ok(count)
 }
 
-/// Removes a tree as `rm -rf` does: each directory's names in the order in which they are listed, and directories when
-/// they are empty.
+/// Removes a tree as `rm -rf` does: the names of each directory in the order in which they are listed, and a directory
+/// once it is empty.
 pub(super) fn remove<T: Target>(target: &T, parent: &T::Dir, name: &str) -> Result<(), Error> {
     struct Level<D> {
         directory: D,

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 /// The exit status of a run that failed.
 const FAILED: u8 = 1;
-/// The exit status of a command line that can't be understood.
+/// The exit status for an invalid command line.
 const USAGE: u8 = 2;
-/// The exit status when the reader of the output has gone (128 + SIGPIPE).
+/// The exit status when the reader of the output has ended (128 + SIGPIPE).
 const BROKEN_PIPE: u8 = 141;
 
 /// Why a run failed.
@@ -19,7 +19,7 @@ pub struct RunFailure {
 }
 
 impl RunFailure {
-    /// The run could not be carried out: what failed, and where.
+    /// A failure of the run: what failed, and where.
     pub fn new(message: impl Display) -> RunFailure {
         RunFailure {
             message: Some(message.to_string()),
@@ -27,7 +27,7 @@ impl RunFailure {
         }
     }
 
-    /// The command line is invalid.
+    /// An invalid command line.
     pub fn usage(message: impl Display) -> RunFailure {
         RunFailure {
             status: USAGE,
@@ -35,7 +35,7 @@ impl RunFailure {
         }
     }
 
-    /// Errors were already reported one by one; only the exit status is left.
+    /// A failure whose errors were already reported one by one; only the exit status is left.
     pub fn told() -> RunFailure {
         RunFailure {
             message: None,
@@ -43,7 +43,7 @@ impl RunFailure {
         }
     }
 
-    /// Where it happened, put before the message.
+    /// Adds the place of the failure before its message.
     #[must_use]
     pub fn at(self, place: impl Display) -> RunFailure {
         RunFailure {

@@ -1,5 +1,5 @@
-//! A report: one page with every table and chart and what it was measured on, and each chart, the tables as Markdown
-//! and all samples beside it. The page needs nothing else: no scripts, no fonts, no links.
+//! A report: a page with every table and chart and a description of the machine. Each chart, the tables as Markdown and
+//! all samples are files next to it. The page needs no scripts, fonts or links.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -19,7 +19,7 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;color:#212529;max-w
                      th{border-bottom:2px solid #adb5bd}svg{max-width:100%;height:auto}h2{margin-top:3rem;\
                      border-top:1px solid #dee2e6;padding-top:1rem}.unit,li{color:#495057}";
 
-/// Writes it into a directory, which is made if need be.
+/// Writes the report to a directory, which is created if necessary.
 pub fn write(
     directory: &Path,
     setup: &Setup,
@@ -52,7 +52,7 @@ pub fn write(
     put("samples.json", &samples)
 }
 
-/// What a report says of the machine and of the devices, by name.
+/// What a report says about the machine and the devices, by name.
 fn lines(beneath: &Beneath) -> impl Iterator<Item = (&'static str, String)> {
     let machine = beneath.machine.iter().cloned();
     machine.chain(
@@ -63,7 +63,7 @@ fn lines(beneath: &Beneath) -> impl Iterator<Item = (&'static str, String)> {
     )
 }
 
-/// How it was measured.
+/// How the figures were measured.
 fn how(setup: &Setup) -> String {
     format!(
         "medians of {} rounds in which all take turns, after one that does not count; {} s a sample where time limits \
