@@ -1,5 +1,5 @@
-//! `cargo xtask bench-fsync`: fsyncs by the log beside the kernel's file systems, on disks whose flushes take their
-//! time, in one run; and the source document's own fio job, on mounts.
+//! `cargo xtask bench-fsync`: fsyncs by the log compared with the kernel's file systems, on disks with slow flushes, in
+//! one run; and the fio job of the source document, on mounts.
 //!
 //! A disk is a loop device over a file in /dev/shm. A disk whose flushes take time has `slow-disk`
 //! (crates/fuse/examples) between the loop device and the file, which delays fsyncs that long, and reads and writes not
@@ -22,10 +22,10 @@ const FIO_FLUSHES: [u32; 2] = [0, 1000];
 /// The options of `lanefs-bench`, unless others are given.
 const USUAL: [&str; 4] = ["--rounds", "2", "--time", "0.1"];
 
-/// What a run is asked for.
+/// The arguments of a run.
 #[derive(PartialEq, Eq, Debug)]
 struct Request<'a> {
-    /// Each once, in the order of the command line.
+    /// The flush times, each once, in the order of the command line.
     flushes: Vec<u32>,
     /// Options for `lanefs-bench fsync`.
     options: &'a [&'a str],
@@ -62,13 +62,13 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What a run found, in the order in which it was asked for.
+/// The results of a run, in the order of the arguments.
 #[derive(Default)]
 struct Findings {
     measured: Vec<u32>,
     tables: String,
     fio: String,
-    /// What a flush time was measured without.
+    /// Why parts were not measured at some flush times.
     left_out: Vec<String>,
     /// Flush times that were not measured, each with the reason.
     failed: Vec<String>,
@@ -98,7 +98,7 @@ impl Findings {
         page.replace("\n\n\n", "\n\n")
     }
 
-    /// What a reader of the figures must know is not among them.
+    /// The notes about figures that are missing.
     fn told(&self) -> impl Iterator<Item = String> {
         let left_out = self.left_out.iter().map(|line| format!("left out: {line}"));
         let failed = self.failed.iter().map(|line| format!("failed: {line}"));
@@ -111,7 +111,7 @@ fn list(times: &[u32]) -> String {
     times.join(", ")
 }
 
-/// Runs a program; what it printed, or its error text as the error.
+/// Runs a program; returns its output, or what it printed as errors.
 fn output(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{command:?}: {error}"))?;
@@ -135,10 +135,10 @@ fn build(root: &Path, what: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Measures; the first argument may be flush times, the rest goes to `lanefs-bench fsync`.
+/// Measures; the first argument may be flush times, and the others are passed to `lanefs-bench fsync`.
 pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     let request = Request::of(arguments)?;
-    // Together, so that nothing is built twice.
+    // Built together, so that nothing is built twice.
     let packages = ["lanefs-cli", "lanefs-bench", "lanefs-fuse"].map(|name| ["--package", name]);
     let targets = ["--bins", "--example", "slow-disk"];
     build(root, &[&packages.concat()[..], &targets].concat())?;
@@ -155,7 +155,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     for line in findings.told() {
         eprintln!("{line}");
     }
-    // A page of nothing is worse than the one that is there.
+    // An empty page must not replace the existing one.
     if !findings.measured.is_empty() {
         let page = findings.page();
         let path = root.join("results/scaling/fsync.md");
@@ -172,7 +172,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// One flush time; all that was made for it is undone whatever came of it.
+/// Measures one flush time, and undoes afterwards everything that was made for it, even after an error.
 fn measure(
     root: &Path,
     micros: u32,
@@ -213,7 +213,7 @@ fn measure(
     Ok(())
 }
 
-/// One flush time: the bench in process and on the mounts.
+/// Measures one flush time in process and on the mounts.
 fn bench(disks: &Disks, micros: u32, report: &Path, options: &[&str]) -> Result<(), String> {
     let mut bench = Command::new(disks.lanefs.with_file_name("lanefs-bench"));
     bench.current_dir(&disks.place);
@@ -224,7 +224,7 @@ fn bench(disks: &Disks, micros: u32, report: &Path, options: &[&str]) -> Result<
         bench.arg("--on").arg(at.file_name().unwrap_or_default());
     }
     let status = bench.args(options).stdin(Stdio::null());
-    // The tables are in the report.
+    // The report has the tables.
     let status = status.stdout(Stdio::null()).status();
     match status.map_err(|error| format!("{bench:?}: {error}"))? {
         status if status.success() => Ok(()),
@@ -235,7 +235,7 @@ fn bench(disks: &Disks, micros: u32, report: &Path, options: &[&str]) -> Result<
 const FIO_ABOUT: &str = "rw=randwrite bs=4k direct=0 ioengine=sync fallocate=none size=256M group_reporting, each job \
                          stopped after 2 seconds; system calls, to the kernel's file systems and through FUSE to ours.";
 
-/// The source's fio job on all mounts: a table of MiB a second.
+/// The fio job on all mounts: a table of MiB/s.
 fn seeds_job(disks: &Disks) -> Result<String, String> {
     let forms = [(8, 1), (8, 4), (16, 1), (16, 4)];
     let mut table = String::from(
@@ -264,7 +264,7 @@ fn fio(at: &Path, jobs: u32, fsync: u32) -> Result<f64, String> {
     fio.arg(format!("--fsync={fsync}"));
     fio.arg(format!("--directory={}", at.display()));
     let text = output(&mut fio)?;
-    // Of the fields of terse version 3 the 48th is KiB written a second.
+    // In fio's terse format 3, field 48 is the rate of writes in KiB/s.
     let rate = text
         .lines()
         .find_map(|line| line.split(';').nth(47)?.parse::<f64>().ok());

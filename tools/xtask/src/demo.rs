@@ -1,5 +1,5 @@
-//! `cargo xtask demo`: a real directory tree of this machine becomes an ext4 image, e2fsck judges it, and what is read
-//! back is compared with the source. Needs Rust only; what else is there is used.
+//! `cargo xtask demo`: makes an ext4 image of a real directory tree of this machine, lets e2fsck judge it, and compares
+//! what is read back with the source. Needs Rust only; other programs are used if they exist.
 
 use std::fs;
 use std::io::{self, IsTerminal, Read};
@@ -50,7 +50,8 @@ struct Source {
     bytes: u64,
 }
 
-/// The first candidate that is there, readable as a whole, and neither tiny nor huge; else the project's own crates.
+/// The first candidate that exists, can be read completely, and is neither tiny nor huge; else the project's own
+/// crates.
 fn choose(root: &Path) -> Result<Source, String> {
     let fits = |source: &Source| source.files.len() >= 20 && source.bytes >= 64 << 10;
     CANDIDATES
@@ -81,7 +82,7 @@ fn survey(path: &Path) -> io::Result<Source> {
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if kind.is_file() {
-                // Opening shows what permissions alone do not.
+                // Opening a file shows whether it can be read, which permissions alone do not.
                 let len = fs::File::open(entry.path())?.metadata()?.len();
                 source.bytes += len;
                 source.files.push((entry.path(), len));
@@ -97,12 +98,12 @@ fn survey(path: &Path) -> io::Result<Source> {
 
 struct Demo {
     lanefs: PathBuf,
-    /// From the folder that the demo was called in, as short as can be.
+    /// The path from the folder in which the demo was called, as short as possible.
     image: PathBuf,
     color: bool,
 }
 
-/// A path as seen from the current folder, when it lies below it.
+/// A path relative to the current folder, if it is below it.
 fn short(path: &Path) -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
     path.strip_prefix(here).unwrap_or(path).to_path_buf()

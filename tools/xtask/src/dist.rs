@@ -1,8 +1,8 @@
 //! `cargo xtask dist`: the files that users install, in `target/dist`: a Debian package with the program linked to the
 //! host's glibc, man pages and completions; and static programs for x86_64 and aarch64.
 //!
-//! The same commit gives the same bytes, in whatever folder it is built: paths are mapped to fixed names in the
-//! program, and the time is the commit's. docs/dist.md says what a build needs.
+//! The same commit gives the same bytes, whatever folder it is built in: paths in the program are mapped to fixed
+//! names, and the time is that of the commit. docs/dist.md describes what a build needs.
 
 mod needs;
 
@@ -40,7 +40,7 @@ pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
     dist.sums()
 }
 
-/// One run.
+/// A run of the command.
 struct Dist {
     root: PathBuf,
     /// Where the files are put.
@@ -48,7 +48,7 @@ struct Dist {
     version: String,
     /// The time of the commit, in seconds since 1970.
     epoch: String,
-    /// Where cargo keeps the sources of crates.
+    /// The folder where cargo keeps the sources of crates.
     cargo_home: PathBuf,
 }
 
@@ -82,14 +82,15 @@ impl Dist {
         })
     }
 
-    /// The paths that a program must not contain, with what it has instead.
+    /// The paths that a program must not contain, each with its replacement.
     fn mapped(&self) -> Result<Vec<(PathBuf, String)>, String> {
         let mut mapped = vec![
             (self.cargo_home.clone(), "/cargo".to_owned()),
             (crate::built(&self.root), "/target".to_owned()),
             (self.root.clone(), "/lanefs".to_owned()),
         ];
-        // Where the sources of Rust's library are installed, rustc names them instead of the path they were built at.
+        // If the sources of Rust's library are installed, rustc puts their path into the program instead of the
+        // original one.
         let commit = of_rustc("commit-hash: ")?;
         let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
         let real = fs::canonicalize(&sysroot).map_err(|error| format!("{sysroot}: {error}"))?;
@@ -97,12 +98,12 @@ impl Dist {
             let sources = sysroot.join("lib/rustlib/src/rust");
             mapped.push((sources, format!("/rustc/{commit}")));
         }
-        // rustc takes the last rule that fits: the most special comes last.
+        // rustc uses the last rule that matches, so the most specific rule comes last.
         mapped.sort_by_key(|(path, _)| path.components().count());
         Ok(mapped)
     }
 
-    /// Builds the program for a target; gives its path.
+    /// Builds the program for a target; returns its path.
     fn build(&self, target: &str, adjust: impl FnOnce(&mut Command)) -> Result<PathBuf, String> {
         let mapped = self.mapped()?;
         let flags = mapped
@@ -125,7 +126,7 @@ impl Dist {
 
     /// The Debian package for this machine's processor.
     fn package(&self) -> Result<(), String> {
-        // The target that rustc builds for by itself.
+        // The target that rustc builds for by default.
         let target = of_rustc("host: ")?;
         self.build(&target, |_| ())?;
         succeed(
@@ -155,7 +156,7 @@ impl Dist {
         let target = format!("{processor}-unknown-linux-musl");
         let compiler = needs::compiler(processor);
         let headers = needs::headers(processor);
-        // The allocator is C: it must see musl's headers, not the host's.
+        // The allocator is written in C and must be built with musl's headers, not the host's.
         let own = output(Command::new(&compiler).arg("-print-file-name=include"))?;
         let mapped = self.mapped()?;
         let maps = mapped
@@ -182,7 +183,7 @@ impl Dist {
         Ok(())
     }
 
-    /// The files of the folder whose names end with this.
+    /// The files of the folder whose names end with `end`.
     fn files(&self, end: &str) -> Result<Vec<PathBuf>, String> {
         let failed = |error| format!("{}: {error}", self.folder.display());
         let mut files = Vec::new();
@@ -199,7 +200,7 @@ impl Dist {
         Ok(files)
     }
 
-    /// Writes the checksums of all files beside them, and shows them.
+    /// Writes the checksums of all files to a file next to them, and prints them.
     fn sums(&self) -> Result<(), String> {
         let mut files = self.files("deb")?;
         files.extend(self.files("-linux-musl")?);
@@ -218,7 +219,7 @@ impl Dist {
     }
 }
 
-/// What `rustc -vV` shows after this heading.
+/// The value after this heading in the output of `rustc -vV`.
 fn of_rustc(heading: &str) -> Result<String, String> {
     let version = output(Command::new("rustc").arg("-vV"))?;
     let found = version.lines().find_map(|line| line.strip_prefix(heading));
@@ -238,7 +239,7 @@ fn succeed(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// What a command that must succeed prints, without the end of its last line.
+/// The output of a command, which must succeed, without the end of its last line.
 fn output(command: &mut Command) -> Result<String, String> {
     let output = command
         .output()

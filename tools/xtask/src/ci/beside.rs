@@ -1,5 +1,5 @@
-//! The second process of a whole run, which does some of the steps meanwhile. Its output is kept in a file, and printed
-//! when it has ended.
+//! The second process of a whole run, which does some of the steps at the same time. Its output is kept in a file, and
+//! printed when it has ended.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use std::process::{Child, Command};
 use super::process;
 use super::tests::Tally;
 
-/// The second process. If the run ends first, it is killed with all that it started.
+/// The second process. If the run ends first, it is killed with all processes that it started.
 pub(super) struct Beside {
-    /// Waited for by `end` and `drop` only.
+    /// The process; only `end` and `drop` wait for it.
     child: Child,
-    /// Where its output is.
+    /// The file with its output.
     output: PathBuf,
-    /// The steps, for messages.
+    /// The names of its steps, for messages.
     names: String,
 }
 
@@ -57,7 +57,7 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // `end` has waited for the process, and then its number may belong to another one.
+        // If `end` has waited for the process, its number may already belong to another process.
         if let Ok(None) = self.child.try_wait() {
             process::kill_group(&self.child);
             let _ = self.child.wait();

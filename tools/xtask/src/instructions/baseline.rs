@@ -1,12 +1,12 @@
-//! The counts that are kept: a page that people read and this program writes and reads.
+//! The counts that are kept: a page for people, which this program also writes and reads.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Instructions a call, by operation.
+/// Instructions per call, by operation.
 pub type InstructionCounts = BTreeMap<String, f64>;
 
-/// How far above the baseline a count may be.
+/// How far a count may be above the baseline, as a fraction.
 const ALLOWED: f64 = 0.02;
 
 const HEAD: &str = "\
@@ -20,11 +20,11 @@ const COMMIT: &str = "- commit: ";
 const TOOL: &str = "- made with: ";
 const TABLE: &str = "\n| operation | instructions a call |\n|---|--:|\n";
 
-/// What the page holds.
+/// The contents of the page.
 pub struct Baseline {
     /// The commit that was counted.
     pub commit: String,
-    /// The versions of what the counts depend on besides the code, the compiler's first.
+    /// The versions of everything besides the code that the counts depend on, the compiler's first.
     pub tools: Vec<String>,
     /// The counts.
     pub counts: InstructionCounts,
@@ -82,7 +82,7 @@ impl Baseline {
             .collect()
     }
 
-    /// A line for each count that is too high, or that only one side has.
+    /// A line for each count that is too high, or that is missing on one side.
     pub fn refused(&self, counts: &InstructionCounts) -> Vec<String> {
         let mut lines = Vec::new();
         for (name, count) in counts {
@@ -103,7 +103,7 @@ impl Baseline {
         lines
     }
 
-    /// A line for each count, beside the baseline's.
+    /// A line for each count, with that of the baseline.
     pub fn compared(&self, counts: &InstructionCounts) -> String {
         let line = |(name, count): (&String, &f64)| match self.counts.get(name) {
             Some(kept) => {

@@ -1,4 +1,4 @@
-//! Each `Site` is constructed in exactly one place outside tests, so that a message names its origin.
+//! Each `Site` is constructed in exactly one place outside tests, so that a message identifies its origin.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ pub fn check(sources: &[RustFile], violations: &mut Vec<Violation>) {
     }
 }
 
-/// The sites that a line constructs, rather than compares with or matches.
+/// The sites that a line constructs, which excludes comparisons and matches.
 fn constructed(code: &str) -> impl Iterator<Item = &str> {
     code.match_indices("Site::").filter_map(|(at, _)| {
         let rest = &code[at + "Site::".len()..];

@@ -1,35 +1,35 @@
-//! A Rust file as the rules see it: its lines, what of them is code, what is comment, and which belong to tests.
+//! A Rust file as the rules see it: its lines, their code and comments, and which lines belong to tests.
 //!
-//! This is a lexer of the few things that matter (comments, strings, characters, braces), not a parser.
+//! This is a lexer of the few tokens that matter (comments, strings, characters, braces), not a parser.
 
 use std::path::{Path, PathBuf};
 
 /// A line of a Rust file.
 #[derive(Debug, Default)]
 pub struct Line {
-    /// The line as it is written.
+    /// The line as written.
     pub text: String,
-    /// The same with comments and the insides of strings blanked.
+    /// The line with comments and the contents of strings blanked.
     pub code: String,
-    /// The text of the comment on this line, without its slashes.
+    /// The text of the line's comment, without its slashes.
     pub comment: Option<String>,
-    /// Whether it belongs to tests.
+    /// Whether the line belongs to tests.
     pub test: bool,
 }
 
 /// A Rust file.
 #[derive(Debug)]
 pub struct RustFile {
-    /// Its path from the workspace's root, with forward slashes.
+    /// The path from the workspace's root, with forward slashes.
     pub path: String,
     /// Its lines.
     pub lines: Vec<Line>,
-    /// The strings in it as they are written, with the numbers of their first lines from 0.
+    /// The strings as written, with the numbers of their first lines from 0.
     pub strings: Vec<(usize, String)>,
 }
 
 impl RustFile {
-    /// Takes a file apart.
+    /// Splits a file into lines, code and comments.
     pub fn new(path: &Path, text: &str) -> RustFile {
         let path = path.to_string_lossy().replace('\\', "/");
         let (code, comments, strings) = mask(text);
@@ -78,7 +78,7 @@ impl RustFile {
         Some(first.strip_suffix(".rs").unwrap_or(first))
     }
 
-    /// The module and the part of it that the file is or lies in: `a::b` for `a/b.rs` and `a/b/c.rs`.
+    /// The module, and the part of it that the file is in: `a::b` for `a/b.rs` and `a/b/c.rs`.
     pub fn part(&self) -> Option<String> {
         let (_, inside) = self.path.split_once("/src/")?;
         let (module, rest) = inside.split_once('/')?;
@@ -89,7 +89,7 @@ impl RustFile {
         ))
     }
 
-    /// The code of all lines that belong to no test, with their numbers from 1.
+    /// The code of all lines that do not belong to tests, with their numbers from 1.
     pub fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         (1..)
             .zip(&self.lines)
@@ -97,7 +97,7 @@ impl RustFile {
             .map(|(number, line)| (number, line.code.as_str()))
     }
 
-    /// Marks what follows `#[cfg(test)]` to the end of its braces.
+    /// Marks the lines from `#[cfg(test)]` to the end of its braces.
     fn mark_tests(&mut self) {
         let mut index = 0;
         while index < self.lines.len() {
@@ -155,7 +155,7 @@ fn is_test_path(path: &str) -> bool {
         || file.ends_with("_tests.rs")
 }
 
-/// Texts with the numbers of their lines from 0.
+/// Texts with their line numbers from 0.
 type Texts = Vec<(usize, String)>;
 
 /// Blanks comments and the insides of strings and characters; returns the code, the comments and the strings.
@@ -216,7 +216,8 @@ impl Masker<'_> {
         }
     }
 
-    /// Whether the character before belongs to a word (so that `r` is its tail); `b` of `br"..."` does not count.
+    /// Whether the character before belongs to a word, so that `r` is the end of that word; the `b` of `br"..."` does
+    /// not count.
     fn after_word(&self) -> bool {
         let before = |back: usize| self.at.checked_sub(back).map_or(' ', |at| self.chars[at]);
         let in_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -268,7 +269,7 @@ impl Masker<'_> {
             if self.peek(0) == '\\' {
                 self.blank();
                 if self.peek(0) == '\n' {
-                    // The line goes on behind the indentation of the next one.
+                    // The string continues after the indentation of the next line.
                     while self.peek(0).is_whitespace() {
                         self.blank();
                     }
@@ -337,7 +338,7 @@ impl Masker<'_> {
     }
 }
 
-/// All files under `root` that are ours, by path: no build output, no git.
+/// All files under `root` that belong to the project, by path: not the build's output, and not git's files.
 pub fn files(root: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_path_buf()];
