@@ -17,7 +17,6 @@ mod letters;
 use descriptors::BLOCKS_32;
 pub(crate) use descriptors::LARGE_FILE_BYTES;
 pub(crate) use growing::GrowingStream;
-pub(crate) use inodes::LEAST_INODES;
 use letters::{blocks_per_group, cluster_bits, desc_size, flex_bits, inode_size};
 
 /// The numbers of an image.
@@ -51,6 +50,8 @@ pub(crate) struct Shape {
 const MAX_CLUSTERS_PER_GROUP: u64 = 65528;
 /// The last group must have at least this number of blocks beyond its own metadata.
 const WORTHWHILE: u64 = 50;
+/// The fewest inodes of an image: the reserved ones, lost+found, and one to use.
+pub(crate) const LEAST_INODES: u64 = 12;
 /// The most groups, as `ondisk` reads them.
 const MAX_GROUPS: u64 = ondisk::geometry::MAX_GROUPS as u64;
 impl Shape {

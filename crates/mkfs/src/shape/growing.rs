@@ -2,9 +2,8 @@
 
 use ondisk::{Feature, FsBlock};
 
-use super::Shape;
 use super::descriptors::FULL_OF_DESCRIPTORS;
-use super::inodes::LEAST_INODES;
+use super::{LEAST_INODES, Shape};
 use crate::{BlockRun, Error, Options, features};
 
 /// The most groups of an image whose size is decided last.

@@ -3,13 +3,11 @@
 use ondisk::Feature;
 
 use super::growing::GrowingStream;
-use super::{Shape, usage_of};
+use super::{LEAST_INODES, Shape, usage_of};
 use crate::{Error, Options, OtherSize, UsageType, tables};
 
 /// The most groups' inodes a bitmap may describe, whatever the block size.
 const MAX_PER_GROUP: u64 = 65536;
-/// The reserved inodes, lost+found, and one to use.
-pub(crate) const LEAST_INODES: u64 = 12;
 
 impl Shape {
     /// How many inodes the options ask for in an image of this many blocks.
