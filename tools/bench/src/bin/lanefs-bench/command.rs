@@ -5,10 +5,11 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lanefs_bench::{Setup, Speed, Suite, Table, TableShape, mechanisms};
+use lanefs_bench::{Setup, Suite, TableShape, mechanisms};
 
 use crate::failure::RunFailure;
 use crate::interrupted::Interrupted;
+use crate::measured::{Beneath, Measured};
 use crate::size::parse_size;
 use crate::verbosity::Verbosity;
 use crate::{chart, figures, raw, report};
@@ -161,22 +162,6 @@ fn factor(text: &str) -> Result<f64, String> {
         0.0001..=1000.0 => Ok(factor),
         _ => Err("from 0.0001 to 1000".into()),
     }
-}
-
-/// What a run ran on.
-pub struct Beneath {
-    /// The names and figures of the machine.
-    pub machine: Vec<(&'static str, String)>,
-    /// The speed of each device.
-    pub devices: Vec<Speed>,
-}
-
-/// The tables of one bench.
-pub struct Measured {
-    /// The bench.
-    pub suite: Suite,
-    /// Its tables.
-    pub tables: Vec<Table>,
 }
 
 impl Args {

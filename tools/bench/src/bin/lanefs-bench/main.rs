@@ -9,6 +9,7 @@ mod command;
 mod failure;
 mod figures;
 mod interrupted;
+mod measured;
 mod null_server;
 mod raw;
 mod report;

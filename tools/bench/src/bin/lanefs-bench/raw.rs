@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use lanefs_bench::{Cell, Sample, Setup, Speed, Table};
 use serde_json::{Map, Value};
 
-use crate::command::{Beneath, Measured};
+use crate::measured::{Beneath, Measured};
 
 fn object<const N: usize>(entries: [(&str, Value); N]) -> Value {
     let entries = entries.map(|(name, value)| (name.to_owned(), value));

@@ -7,9 +7,9 @@ use std::path::Path;
 use lanefs_bench::{Setup, Table, TableShape};
 
 use crate::chart::{draw, escape};
-use crate::command::{Beneath, Measured};
 use crate::failure::RunFailure;
 use crate::figures::{markdown, parts, speed, unit, ways};
+use crate::measured::{Beneath, Measured};
 use crate::raw;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;color:#212529;max-width:1000px;margin:2rem auto;\
