@@ -6,7 +6,7 @@
 //! baseline names all four, and counts made with others are shown, not judged.
 
 mod baseline;
-mod callgrind;
+pub mod callgrind;
 
 use std::path::Path;
 

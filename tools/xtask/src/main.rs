@@ -1,7 +1,7 @@
 //! The project's own commands: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask demo`, `cargo xtask bench-build`,
 //! `cargo xtask bench-engine`, `cargo xtask bench-scaling`, `cargo xtask bench-fsync`, `cargo xtask bench-mount`,
-//! `cargo xtask bench-check`, `cargo xtask measured`, `cargo xtask suites`, `cargo xtask instructions`,
-//! `cargo xtask dist`.
+//! `cargo xtask bench-check`, `cargo xtask measured`, `cargo xtask suites`, `cargo xtask instructions`, `cargo xtask
+//! walks`, `cargo xtask dist`.
 
 mod bench_build;
 mod bench_check;
@@ -20,6 +20,7 @@ mod sharing;
 mod shipped;
 mod suites;
 mod tidy;
+mod walks;
 mod xfstests;
 
 use std::path::{Path, PathBuf};
@@ -38,6 +39,8 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
        cargo xtask crash  power cuts, faults and random work in memory; `cargo xtask crash --help`
        cargo xtask instructions [--update]
                           the instructions of each operation, counted by callgrind, against results/instructions.md
+       cargo xtask walks [PROGRAM]
+                          the walks along paths and the handles of each command, counted by callgrind
        cargo xtask sharing
                           the cache lines that operations on different objects share; `cargo xtask sharing --help`
        cargo xtask bench-build [--rounds N] [INPUT ...]
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         ["suites", names @ ..] => suites::run(&root(), names),
         ["crash", words @ ..] => crash::run(&root(), words).map(drop),
         ["instructions", words @ ..] => instructions::run(&root(), words).map(show),
+        ["walks", words @ ..] => walks::run(&root(), words).map(show),
         ["dist", parts @ ..] => dist::run(&root(), parts),
         ["sharing", words @ ..] => sharing::run(&root(), words).map(show),
         ["bench-build", only @ ..] => bench_build::run(&root(), only),

@@ -127,7 +127,7 @@ fn summary(profile: &str) -> Option<f64> {
 }
 
 /// What a command prints, without the end of its last line.
-fn output(command: &mut Command) -> Result<String, String> {
+pub fn output(command: &mut Command) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
         .output()
