@@ -134,7 +134,7 @@ fn empty(plan: &CheckPlan, images: &[Image], contestants: &[usize]) -> Table {
     let about = format!(
         "Medians and ranges of {} interleaved runs on an image in the kernel's cache, from start to end of the \
          process. Empty files are {} a directory, the ones of {} bytes are in {} directories. Each extent is one \
-         block, which on the image follows that of the extent before.",
+         block; between two of a file lie blocks of the other files.",
         plan.rounds,
         images::IN_EACH,
         images::commas(images::SMALL),

@@ -1,12 +1,18 @@
-//! Images to be checked: `lanefs build` makes them of a tar that is written while it reads.
+//! Images to be checked. `lanefs build` makes those of whole files from a tar that is written while it reads; files in
+//! pieces grow in turn, in this process.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::Stdio;
 
+use device::FileDevice;
+use engine::{MountOptions, Variants};
 use lanefs::Error;
+use sync::Arc;
 
+use crate::in_process::{InProcess, unknown};
 use crate::programs::{failed, lanefs};
+use crate::target::Target;
 
 /// Empty files in a directory.
 pub(super) const IN_EACH: usize = 200;
@@ -17,8 +23,10 @@ pub(super) const SMALL: usize = 1500;
 const PIECED: usize = 8;
 const EXTENTS: usize = 32_768;
 const USUAL_FILES: usize = 500_000;
-/// Bytes of a block of the image: the data between two holes.
+/// Bytes of a block of the image.
 const BLOCK: usize = 4096;
+/// Bytes of the image of those files beyond a quarter more than they take: the journal and the tables.
+const ROOM: u64 = 64 << 20;
 /// Bytes of a tar's block.
 const TAR_BLOCK: usize = 512;
 
@@ -29,7 +37,7 @@ pub(super) enum Image {
     Empty(usize),
     /// This many small ones.
     Small(usize),
-    /// Files with this many extents each.
+    /// Files with this many extents each. An extent is one block, and between two of a file lie blocks of the others.
     Pieced(usize),
 }
 
@@ -68,8 +76,11 @@ impl Image {
     /// Makes it at a path; a file that is there is replaced.
     ///
     /// # Errors
-    /// If `lanefs build` can't be started or fails.
+    /// If `lanefs build` can't be started or fails, or the file system can't be made or written.
     pub(super) fn make(&self, path: &Path) -> Result<(), Error> {
+        if let Image::Pieced(extents) = *self {
+            return pieced(path, extents);
+        }
         let mut build = lanefs();
         build.args(["build", "-q", "-"]).arg(path);
         build.stdin(Stdio::piped()).stderr(Stdio::piped());
@@ -107,15 +118,44 @@ impl Image {
                     }
                 }
             }
-            Image::Pieced(extents) => {
-                tar.directory(0)?;
-                for file in 0..PIECED {
-                    tar.pieced(file, extents)?;
-                }
-            }
+            // Not made of a tar.
+            Image::Pieced(_) => {}
         }
         tar.end()
     }
+}
+
+/// Makes an image whose files grow in turn by a block. Its blocks of data are not written.
+fn pieced(path: &Path, extents: usize) -> Result<(), Error> {
+    let blocks = (PIECED * extents) as u64;
+    let size = (blocks * BLOCK as u64 / 4 * 5 + ROOM).next_multiple_of(BLOCK as u64);
+    let _ = std::fs::remove_file(path);
+    let device = FileDevice::create_new(path, size).map_err(lanefs::make::MakeError::from)?;
+    let mut variants = Variants::default();
+    // Blocks kept for a file would make its extents longer.
+    variants.set("prealloc=off").map_err(unknown)?;
+    let options = MountOptions {
+        variants,
+        ..MountOptions::default()
+    };
+    let target = InProcess::on(Arc::new(device), None, &options)?;
+    let directory = target.mkdir(target.root(), "pieced")?;
+    let make = |number| target.creat(&directory, &format!("f{number}"));
+    let files = (0..PIECED).map(make).collect::<Result<Vec<_>, Error>>()?;
+    for extent in 0..extents {
+        for file in &files {
+            target.fallocate(file, (extent * BLOCK) as u64, BLOCK as u64)?;
+        }
+    }
+    for file in files {
+        let found = target.pieces(&file)?;
+        if found != Some(extents as u64) {
+            let error = io::Error::other(format!("a file has {found:?} extents, not {extents}"));
+            return Err(failed("fragmenting", path, error));
+        }
+        Target::close(&target, file)?;
+    }
+    target.close()
 }
 
 /// A tar that is being written.
@@ -129,32 +169,6 @@ impl<W: Write> Tar<W> {
     fn file(&mut self, directory: usize, number: usize, contents: &[u8]) -> io::Result<()> {
         self.header(&format!("d{directory}/f{number}"), b'0', contents.len())?;
         self.padded(contents)
-    }
-
-    /// A file of blocks with a hole of a block after each, in GNU's sparse format 1.0: the map, as decimal numbers a
-    /// line each, stands before the data (GNU tar's manual, "Storing Sparse Files").
-    fn pieced(&mut self, number: usize, extents: usize) -> io::Result<()> {
-        let mut records = String::new();
-        for (key, value) in [
-            ("major", 1),
-            ("minor", 0),
-            ("realsize", 2 * extents * BLOCK),
-        ] {
-            records.push_str(&record(&format!("GNU.sparse.{key}={value}")));
-        }
-        self.header(&format!("x{number}"), b'x', records.len())?;
-        self.padded(records.as_bytes())?;
-        let mut map = format!("{extents}\n");
-        for extent in 0..extents {
-            map.push_str(&format!("{}\n{BLOCK}\n", 2 * extent * BLOCK));
-        }
-        let size = map.len().next_multiple_of(TAR_BLOCK) + extents * BLOCK;
-        self.header(&format!("d0/f{number}"), b'0', size)?;
-        self.padded(map.as_bytes())?;
-        for _ in 0..extents {
-            self.0.write_all(&[0x5a; BLOCK])?;
-        }
-        Ok(())
     }
 
     /// A header as POSIX.1-1988 (ustar) has it.
@@ -188,30 +202,23 @@ impl<W: Write> Tar<W> {
     }
 }
 
-/// A record of an extended header: its length in decimal, itself included, then the text.
-fn record(text: &str) -> String {
-    // A space and the line's end.
-    let rest = text.len() + 2;
-    let mut length = rest;
-    loop {
-        let whole = rest + length.to_string().len();
-        if whole == length {
-            return format!("{length} {text}\n");
-        }
-        length = whole;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_length_of_a_record_counts_its_own_digits() {
-        assert_eq!(record("a=b"), "6 a=b\n");
-        assert_eq!(record("a=bcdef"), "11 a=bcdef\n");
-        assert_eq!(record("a=bcde"), "9 a=bcde\n");
+    fn a_number_has_a_comma_before_each_third_digit_from_the_end() {
         assert_eq!(commas(1_234_567), "1,234,567");
         assert_eq!(commas(500), "500");
+    }
+
+    #[test]
+    fn each_block_of_a_pieced_file_is_an_extent_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        pieced(&path, 300).unwrap();
+        if testkit::have("e2fsck") {
+            testkit::e2fsck(&path);
+        }
     }
 }
