@@ -451,8 +451,13 @@ impl<'d> Rounds<'d> {
             };
             let is_of_step = |it: &&Problem| step_of(it.code) == Some(step);
             let of_step: Vec<Problem> = problems.iter().filter(is_of_step).cloned().collect();
-            let shared = shared::claimants(&of_step);
-            // Entries of a directory that shares blocks are judged once the directory has its own.
+            // Entries of a directory that shares blocks are judged once the directory has its own, if copies of these
+            // were not tried in vain.
+            let untried: Vec<Problem> = (of_step.iter())
+                .filter(|it| !self.tried.contains(*it))
+                .cloned()
+                .collect();
+            let shared = shared::claimants(&untried);
             let is_put_off = |it: &&Problem| {
                 !shared::needs_copies(it.code) && it.ino.is_some_and(|ino| shared.contains(&ino))
             };
