@@ -2,7 +2,8 @@
 
 use device::BlockDevice;
 use ondisk::{
-    Feature, FsBlock, Geometry, GeometryError, Group, GroupDesc, Superblock, group_desc, superblock,
+    Feature, Features, FsBlock, Geometry, GeometryError, Group, GroupDesc, Superblock, group_desc,
+    superblock,
 };
 
 use crate::claims::Claims;
@@ -253,8 +254,42 @@ pub fn superblock(
     Ok(None)
 }
 
+/// Features that a file system can be read without and that are known; e2fsck refuses the others, too.
+const OPTIONAL: &[Feature] = &[
+    Feature::DIR_PREALLOC,
+    Feature::IMAGIC_INODES,
+    Feature::HAS_JOURNAL,
+    Feature::EXT_ATTR,
+    Feature::RESIZE_INODE,
+    Feature::DIR_INDEX,
+    Feature::SPARSE_SUPER2,
+    Feature::FAST_COMMIT,
+    Feature::STABLE_INODES,
+    Feature::ORPHAN_FILE,
+    Feature::SPARSE_SUPER,
+    Feature::LARGE_FILE,
+    Feature::HUGE_FILE,
+    Feature::UNINIT_BG,
+    Feature::DIR_NLINK,
+    Feature::EXTRA_ISIZE,
+    Feature::QUOTA,
+    Feature::BIGALLOC,
+    Feature::METADATA_CSUM,
+    Feature::READ_ONLY,
+    Feature::PROJECT,
+    Feature::SHARED_BLOCKS,
+    Feature::VERITY,
+    Feature::ORPHAN_PRESENT,
+];
+
 /// Checks the superblock's fields that no place follows from.
 pub fn fields(sb: &Superblock, geometry: &Geometry, findings: &Findings) {
+    let mut unknown = sb.features().minus(Features::of(OPTIONAL));
+    // A geometry exists only if those that reading needs are known.
+    unknown.incompat = 0;
+    if !unknown.is_empty() {
+        findings.add(Problem::new(Code::FeatureUnknown).name(unknown.to_string()));
+    }
     let reserved = sb.reserved_blocks_count();
     if reserved > geometry.blocks_count() / 2 {
         let problem = Problem::new(Code::ReservedBlocks).found(reserved);

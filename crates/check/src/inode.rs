@@ -340,7 +340,7 @@ impl InodeCheck<'_> {
     fn fields(&self, seen: &Seen) -> bool {
         let (volume, inode) = (self.volume, self.inode);
         let dtime = inode.dtime();
-        if dtime != 0 && !self.is_orphan {
+        if dtime != 0 && !self.is_orphan && !self.is_own() {
             let code = match self.ino {
                 Ino::ROOT => Code::RootDtime,
                 _ => Code::SetDtime,
@@ -373,6 +373,18 @@ impl InodeCheck<'_> {
         if !has_map(inode.file_type()) && inode.file_type().is_some() {
             self.special_file();
         }
+        is_broken || !self.is_own() && self.has_reserved_field()
+    }
+
+    /// Whether it is one of the file system's own files: e2fsck looks at fewer of their fields.
+    fn is_own(&self) -> bool {
+        let is_reserved = self.ino < self.volume.geometry.first_ino() && self.ino != Ino::ROOT;
+        is_reserved || special::is_special(self.volume, self.ino)
+    }
+
+    /// Reports fields that must be zero and are not; whether e2fsck calls the inode bad for it.
+    fn has_reserved_field(&self) -> bool {
+        let volume = self.volume;
         let faddr = word32(self.slot, 0x70);
         let high = word32(self.slot, 0x6C);
         let is_high_odd = self.is_directory() && !volume.has(Feature::LARGE_DIR) && high != 0;
@@ -389,7 +401,7 @@ impl InodeCheck<'_> {
             volume.found(problem.found(if faddr != 0 { faddr } else { high }));
             return true;
         }
-        is_broken
+        false
     }
 
     /// The context that an encrypted inode must have, and the policy that it names.

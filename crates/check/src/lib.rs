@@ -62,13 +62,14 @@ mod special;
 mod symlink;
 mod table;
 mod tally;
+mod times;
 mod volume;
 mod work;
 mod xattr;
 
 pub use error::Error;
-pub use problem::{Class, Code, Kind, Severity};
+pub use problem::{Class, Code, Kind, Preen, Severity};
 pub use report::{Problem, Report, Totals};
-pub use run::{Options, check};
+pub use run::{Options, check, check_at};
 pub use serving::{ServingSuperblock, serving_superblock};
 pub use work::{PassProgress, PassSpan, Stage};

@@ -1,6 +1,6 @@
 //! Connectivity and link counts: each directory is reached from the root once, and each inode has its names.
 
-use ondisk::{Feature, FileType, Ino, Inode};
+use ondisk::{Feature, FileType, Flags, Ino, Inode};
 
 use crate::dirs::Tree;
 use crate::problem::Code;
@@ -119,7 +119,9 @@ fn one(volume: &Volume<'_>, ino: Ino, state: State) {
         volume.inode_has(ino, Code::Unattached);
         return;
     }
-    let may_be_one = is_directory && volume.has(Feature::DIR_NLINK) && found >= LINKS_MAX;
+    // One link stands for too many, and stays if there are fewer again: then the directory has an index.
+    let is_full = volume.has(Feature::DIR_NLINK) && found >= LINKS_MAX;
+    let may_be_one = is_directory && (is_full || inode.flags().contains(Flags::INDEX));
     if u32::from(stored) != found && !(may_be_one && stored == 1) {
         let problem = Problem::new(Code::Links).ino(ino);
         volume.found(problem.found(stored).expected(found));

@@ -36,7 +36,7 @@ use ondisk::{BlockSize, Feature, FileType, Flags, Geometry, Ino, Superblock, sup
 use crate::claims::Claims;
 use crate::error::Error;
 use crate::limits;
-use crate::problem::{Class, Code, Severity};
+use crate::problem::{Class, Code, Preen, Severity};
 use crate::repair::edit::Edit;
 use crate::repair::overlay::Overlay;
 use crate::repair::space::ClaimedClusters;
@@ -109,6 +109,8 @@ pub struct Repaired {
     pub writes: Option<WriteSet>,
     /// How often the image was checked.
     pub checks: u32,
+    /// A careful repair mends nothing, because something that was found needs a decision.
+    pub is_refused: bool,
 }
 
 /// The steps of a repair.
@@ -133,7 +135,6 @@ fn step_of(code: Code) -> Option<Step> {
     Some(match code {
         Code::JournalReplayed
         | Code::JournalExternal
-        | Code::NoLostFound
         | Code::ErrorsRecorded
         | Code::BackupSuperblock
         | Code::BackupDescriptors
@@ -162,14 +163,19 @@ fn step_of(code: Code) -> Option<Step> {
 pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<Repaired, Error> {
     let check = options.check;
     let mut examined = run::examine(device, &check)?;
+    examined.judge_times(options.now);
     if let Some(reason) = options.replay_failed {
         examined.report.add(Code::JournalReplayFailed, reason);
     }
     let before = examined.report.clone();
     let may_mend = options.extent == RepairScope::All || is_preenable(&before);
-    let layout = examined.layout.filter(|_| may_mend);
+    let is_known = !before.counts.contains_key(&Code::FeatureUnknown);
+    let layout = examined.layout.filter(|_| may_mend && is_known);
     let Some((_, geometry)) = layout else {
-        return Ok(untouched(before, 1));
+        return Ok(Repaired {
+            is_refused: !may_mend,
+            ..untouched(before, 1)
+        });
     };
     let mut codes = before.counts.keys();
     let has_step = codes.any(|code| step_of(*code).is_some()) || check.superblock.is_some();
@@ -179,6 +185,7 @@ pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<R
         return Err(Error::Memory { needed });
     }
     let mut rounds = Rounds::new(device, &geometry, options.now);
+    rounds.scope = options.extent;
     if options.check.superblock.is_some() {
         let problem = Problem::new(Code::SuperblockFromBackup);
         examined.report.problems.push(problem);
@@ -197,6 +204,7 @@ pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<R
             ..check
         };
         examined = run::examine(&rounds.image, &check)?;
+        examined.judge_times(options.now);
         checks += 1;
     }
     rounds.learn(&examined);
@@ -204,11 +212,22 @@ pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<R
         return Ok(untouched(before, checks));
     }
     let writes = rounds.finish(&examined);
+    if writes.is_some() && examined.report.is_clean() {
+        // What is written last, once all else is clean.
+        for code in [
+            Code::ErrorsRecorded,
+            Code::BackupSuperblock,
+            Code::BackupDescriptors,
+        ] {
+            examined.report.forget(code);
+        }
+    }
     Ok(Repaired {
         before,
         after: examined.report,
         writes: writes.filter(|writes| !writes.is_empty()),
         checks,
+        is_refused: false,
     })
 }
 
@@ -218,15 +237,14 @@ fn untouched(report: Report, checks: u32) -> Repaired {
         before: report,
         writes: None,
         checks,
+        is_refused: false,
     }
 }
 
-/// Whether no problem needs a decision.
+/// Whether nothing was found that needs a decision.
 fn is_preenable(report: &Report) -> bool {
-    report.counts.keys().all(|code| {
-        let kind = code.kind();
-        kind.preen || kind.severity == Severity::Note
-    })
+    let mut codes = report.counts.keys();
+    codes.all(|code| code.kind().preen != Preen::Refuses)
 }
 
 /// How much damage each class may have after a repair that does not mend everything.
@@ -298,6 +316,8 @@ struct Rounds<'d> {
     tried: BTreeSet<Problem>,
     tolerated: Tolerated,
     now: u32,
+    /// Which problems steps are done for.
+    scope: RepairScope,
 }
 
 impl<'d> Rounds<'d> {
@@ -311,6 +331,7 @@ impl<'d> Rounds<'d> {
             tried: BTreeSet::new(),
             tolerated: Tolerated::new(),
             now: u32::try_from(now).unwrap_or(u32::MAX),
+            scope: RepairScope::All,
         }
     }
 
@@ -443,7 +464,10 @@ impl<'d> Rounds<'d> {
         let Some((sb, geometry)) = examined.layout else {
             return false;
         };
-        let problems = &examined.report.problems;
+        let is_in_scope =
+            |it: &&Problem| self.scope == RepairScope::All || it.code.kind().preen != Preen::Leaves;
+        let problems = examined.report.problems.iter().filter(is_in_scope);
+        let problems: Vec<Problem> = problems.cloned().collect();
         loop {
             let untried = problems.iter().filter(|it| !self.tried.contains(*it));
             let Some(step) = untried.filter_map(|it| step_of(it.code)).min() else {

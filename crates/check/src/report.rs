@@ -89,6 +89,40 @@ impl Problem {
     pub fn kind(&self) -> &'static Kind {
         self.code.kind()
     }
+
+    /// What a repair of everything does about it, as a clause: "the count is set to 2". `None` if a repair leaves it.
+    #[must_use]
+    pub fn repair(&self) -> Option<String> {
+        let clause = self.kind().repair;
+        (!clause.is_empty()).then(|| self.filled(clause))
+    }
+
+    /// A sentence of the table with this problem's particulars.
+    fn filled(&self, sentence: &str) -> String {
+        let number = |value: Option<u64>| value.map_or("?".to_owned(), |value| value.to_string());
+        let mut text = String::new();
+        let mut rest = sentence;
+        while let Some((before, tail)) = rest.split_once('{') {
+            text.push_str(before);
+            let (field, tail) = tail.split_once('}').unwrap_or((tail, ""));
+            let value = match field {
+                "found" => number(self.found),
+                "expected" | "other" => number(self.expected),
+                "block" => number(self.block),
+                "lblk" => number(self.lblk),
+                "group" => number(self.group.map(u64::from)),
+                _ => self
+                    .name
+                    .as_deref()
+                    .unwrap_or(b"?")
+                    .escape_ascii()
+                    .to_string(),
+            };
+            text.push_str(&value);
+            rest = tail;
+        }
+        text + rest
+    }
 }
 
 /// The problem as one sentence: where, then what.
@@ -103,23 +137,7 @@ impl fmt::Display for Problem {
         } else if let Some(group) = self.group {
             write!(f, "group {group}: ")?;
         }
-        let number = |value: Option<u64>| value.map_or("?".to_owned(), |value| value.to_string());
-        let mut rest = self.kind().sentence;
-        while let Some((text, tail)) = rest.split_once('{') {
-            f.write_str(text)?;
-            let (field, tail) = tail.split_once('}').unwrap_or((tail, ""));
-            match field {
-                "found" => f.write_str(&number(self.found))?,
-                "expected" => f.write_str(&number(self.expected))?,
-                "block" => f.write_str(&number(self.block))?,
-                "lblk" => f.write_str(&number(self.lblk))?,
-                "group" => f.write_str(&number(self.group.map(u64::from)))?,
-                "other" => f.write_str(&number(self.expected))?,
-                _ => write!(f, "{}", self.name.as_deref().unwrap_or(b"?").escape_ascii())?,
-            }
-            rest = tail;
-        }
-        f.write_str(rest)
+        f.write_str(&self.filled(self.kind().sentence))
     }
 }
 
@@ -241,12 +259,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_names_place_and_particulars() {
+    fn a_sentence_names_place_and_particulars_and_what_a_repair_does() {
         let mut problem = Problem::new(Code::InodeSize).ino(Ino(12)).found(7_u64);
         problem.path = Some(b"/a\xff".to_vec());
         assert_eq!(
             problem.to_string(),
             "inode 12 (/a\\xff): the size is 7, but the blocks say ?"
         );
+        let problem = Problem::new(Code::Links).expected(2_u64);
+        assert_eq!(problem.repair().as_deref(), Some("the count is set to 2"));
+        assert_eq!(Problem::new(Code::ClaimsTooMany).repair(), None);
     }
 }

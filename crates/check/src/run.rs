@@ -18,7 +18,7 @@ use crate::shared::Shared;
 use crate::table::InodeTable;
 use crate::volume::{GroupFacts, Unread, Volume};
 use crate::work::{Crew, PassProgress, PassSpan};
-use crate::{backups, dirs, geometry, links, paths, quota, special, tally, xattr};
+use crate::{backups, dirs, geometry, links, paths, quota, special, tally, times, xattr};
 
 /// How to check.
 #[derive(Clone, Copy)]
@@ -71,6 +71,13 @@ impl Examined {
             facts: None,
         }
     }
+
+    /// Adds the notes of the superblock's times to the report.
+    pub fn judge_times(&mut self, now: u64) {
+        if let Some((sb, _)) = &self.layout {
+            times::add_future(&mut self.report, sb, now);
+        }
+    }
 }
 
 /// Checks the file system on a device.
@@ -79,6 +86,21 @@ impl Examined {
 /// When there can be no verdict; whatever is wrong with the file system is in the report.
 pub fn check(device: &dyn BlockDevice, options: &Options<'_>) -> Result<Report, Error> {
     Ok(examine(device, options)?.report)
+}
+
+/// As [`check`], and adds a note for each time of the superblock that is more than a day later than `now`, in seconds
+/// since 1970.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_at(
+    device: &dyn BlockDevice,
+    options: &Options<'_>,
+    now: u64,
+) -> Result<Report, Error> {
+    let mut examined = examine(device, options)?;
+    examined.judge_times(now);
+    Ok(examined.report)
 }
 
 /// Checks the file system on a device and returns what was learned of it, too.

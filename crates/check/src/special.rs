@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ondisk::jbd2::JournalSuperblock;
 use ondisk::mmp::{Mmp, MmpUse};
-use ondisk::{Feature, FileType, FsBlock, Ino, Inode, Site, orphan_file};
+use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode, Site, orphan_file};
 
 use crate::extents;
 use crate::file_map;
@@ -48,7 +48,7 @@ pub fn file(volume: &Volume<'_>, ino: Ino) -> Option<(Inode, Vec<MapRun>)> {
     if inode.file_type() != Some(FileType::Regular) || inode.links_count() == 0 {
         return None;
     }
-    if inode.flags().contains(ondisk::Flags::EXTENTS) && !extents::is_header(inode.block_area()) {
+    if inode.flags().contains(Flags::EXTENTS) && !extents::is_header(inode.block_area()) {
         return None;
     }
     file_map::walk(volume, ino, &inode, &mut blocks);
@@ -92,7 +92,7 @@ pub fn journal(volume: &Volume<'_>) {
         }
         at += run.len;
     }
-    if inode.size(true) > at << volume.geometry.block_size().bits() {
+    if is_longer(&inode, at << volume.geometry.block_size().bits()) {
         return bad("it is longer than its map");
     }
     let Some(first) = runs.first().and_then(|run| volume.block(run.pblk)) else {
@@ -129,6 +129,12 @@ pub fn journal(volume: &Volume<'_>) {
     }
 }
 
+/// Whether the inode is longer than `mapped` bytes. e2fsck compares an int; the kernel reads the journal's length from
+/// its superblock.
+fn is_longer(inode: &Inode, mapped: u64) -> bool {
+    i64::from(inode.size(true) as u32 as i32) > mapped as i64
+}
+
 /// What a replay takes over and clears, in a journal that does not ask for one.
 fn left_in_journal(volume: &Volume<'_>, journal: &JournalSuperblock, is_sound: bool) {
     if journal.errno_raw() != 0 && is_sound {
@@ -148,6 +154,9 @@ pub fn resize_inode(volume: &Volume<'_>, inode: &Inode) {
     let others = (0..15).filter(|word| *word != 13);
     if inode.file_type() != Some(FileType::Regular) || inode.links_count() == 0 {
         return bad("it is not a regular file in use");
+    }
+    if inode.flags().contains(Flags::EXTENTS) && !extents::is_header(inode.block_area()) {
+        return volume.inode_has(Ino::RESIZE, Code::ExtentHeader);
     }
     if others.into_iter().any(|word| inode.block_word(word) != 0) {
         return bad("it has blocks beside the double-indirect one");
@@ -173,35 +182,39 @@ pub fn resize_inode(volume: &Volume<'_>, inode: &Inode) {
     if !reserved.clone().all(is_named) {
         bad("it does not name all reserved descriptor blocks");
     }
-    let Some(blocks) = pointers(volume, &bytes, &|block| {
-        let backups = volume.block(block)?;
-        pointers(volume, &backups, &|_| Some(0))
-    }) else {
+    let Some(blocks) = reserved_blocks(volume, &bytes) else {
         return bad("a reserved descriptor block can't be read");
     };
-    let blocks = 1 + blocks;
     let found = inode.sectors(false, volume.geometry.block_size());
-    let expected = blocks << (volume.geometry.block_size().bits() - 9);
-    // With bigalloc how its blocks share clusters decides what it counts.
-    if found != expected && volume.geometry.cluster_ratio() == 1 {
+    let bits = volume.geometry.block_size().bits() - 9 + volume.geometry.cluster_ratio_bits();
+    // With bigalloc each of its blocks counts as a cluster.
+    let expected = (1 + blocks) << bits;
+    if found != expected {
         let problem = Problem::new(Code::InodeBlocks).ino(Ino::RESIZE);
         volume.found(problem.found(found).expected(expected));
     }
 }
 
-/// Counts the blocks that a block of the resize inode points to, with those below; reports pointers to no block.
-fn pointers(volume: &Volume<'_>, bytes: &[u8], below: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
+/// Counts the blocks that the double-indirect block of the resize inode leads to. `None` if a reserved block can't be
+/// read.
+fn reserved_blocks(volume: &Volume<'_>, double: &[u8]) -> Option<u64> {
     let mut blocks = 0;
-    for word in 0..bytes.len() / 4 {
-        let block = u64::from(word32(bytes, 4 * word));
-        if block != 0 && !volume.contains(block, 1) {
-            let problem = Problem::new(Code::IllegalBlock).ino(Ino::RESIZE);
-            volume.found(problem.lblk(0).found(block));
-        } else if block != 0 {
-            blocks += 1 + below(block)?;
-        }
+    for block in pointers(volume, double) {
+        blocks += 1 + pointers(volume, &volume.block(block)?).len() as u64;
     }
     Some(blocks)
+}
+
+/// The pointers of a block of the resize inode that are not zero; reports those to no block.
+fn pointers(volume: &Volume<'_>, bytes: &[u8]) -> Vec<u64> {
+    let words = (0..bytes.len() / 4).map(|word| u64::from(word32(bytes, 4 * word)));
+    let (found, illegal): (Vec<u64>, Vec<u64>) =
+        (words.filter(|block| *block != 0)).partition(|block| volume.contains(*block, 1));
+    for block in illegal {
+        let problem = Problem::new(Code::IllegalBlock).ino(Ino::RESIZE);
+        volume.found(problem.lblk(0).found(block));
+    }
+    found
 }
 
 /// The inodes that wait to be removed: the list in the superblock and inodes, and the orphan file. Sorted.

@@ -121,15 +121,14 @@ impl Volume<'_> {
 
     /// Whether the descriptor's words say that the inode is in the unused part of its table, whether they count or not.
     pub fn is_unused_by_descriptor(&self, ino: Ino) -> bool {
-        let Some((group, index)) = self.geometry.group_of_ino(ino) else {
+        let Some((group, _)) = self.geometry.group_of_ino(ino) else {
             return false;
         };
         let desc = &self.desc(group).desc;
-        let used = self
-            .geometry
-            .inodes_per_group()
-            .saturating_sub(desc.itable_unused());
-        desc.has(ondisk::group_desc::flags::INODE_UNINIT) || index >= used
+        // e2fsck's arithmetic: a count that is larger than the group can wrap around to a number beyond all inodes.
+        let end = (group.0 + 1).wrapping_mul(self.geometry.inodes_per_group());
+        let first_unused = end.wrapping_sub(desc.itable_unused()).wrapping_add(1);
+        desc.has(ondisk::group_desc::flags::INODE_UNINIT) || ino.0 >= first_unused
     }
 
     /// An inode's bytes in its table.

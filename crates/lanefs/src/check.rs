@@ -4,8 +4,8 @@
 
 pub use check::problem::TABLE;
 pub use check::{
-    Class, Code, Error, Kind, Options, PassProgress, PassSpan, Problem, Report, Severity, Stage,
-    Totals,
+    Class, Code, Error, Kind, Options, PassProgress, PassSpan, Preen, Problem, Report, Severity,
+    Stage, Totals,
 };
 use device::BlockDevice;
 use engine::{InodeFs, MountOptions};
@@ -62,7 +62,7 @@ fn judge(
         Err(error) => return check_unreplayed(device, &error.to_string(), options),
     }
     if options.superblock.is_some() || !is_dirty(&**device) {
-        return check::check(&**device, options);
+        return at_this_time(&**device, options);
     }
     match replayed(device, journal_device) {
         Ok(fs) => check_replayed(&fs, options),
@@ -87,7 +87,7 @@ fn check_unreplayed(
     why: &str,
     options: &Options<'_>,
 ) -> Result<Report, Error> {
-    let mut report = check::check(&**device, options)?;
+    let mut report = at_this_time(&**device, options)?;
     report.add(Code::JournalReplayFailed, why);
     Ok(report)
 }
@@ -98,7 +98,7 @@ fn check_replayed(fs: &InodeFs, options: &Options<'_>) -> Result<Report, Error> 
         superblock: None,
         ..*options
     };
-    check::check(&**fs.device(), &options)
+    at_this_time(&**fs.device(), &options)
 }
 
 /// Checks the image as it is once the log is replayed under the substitute.
@@ -118,6 +118,11 @@ fn check_under(
         }
         Err(error) => check_unreplayed(device, &error.to_string(), options),
     }
+}
+
+fn at_this_time(device: &dyn BlockDevice, options: &Options<'_>) -> Result<Report, Error> {
+    let now = u64::try_from(crate::now().seconds).unwrap_or(0);
+    check::check_at(device, options, now)
 }
 
 /// Whether the first superblock asks for a replay.

@@ -79,7 +79,7 @@ pub fn repair(
         let log = journal_device.clone();
         let log = log.map(|it| Arc::new(Draft::new(it)) as Arc<dyn BlockDevice>);
         let outcome = carry_out(&draft, log, extent, options, now, substitute.as_ref())?;
-        if !outcome.repaired.after.is_clean() {
+        if outcome.repaired.is_refused || !outcome.repaired.after.is_clean() {
             return Ok(untouched(outcome.repaired.after));
         }
     }
@@ -127,7 +127,7 @@ fn carry_out(
     if extent == RepairScope::Preen
         && options.superblock.is_none()
         && repaired.writes.is_none()
-        && !repaired.after.is_clean()
+        && (repaired.is_refused || !repaired.after.is_clean())
     {
         mark_refused(&**device)?;
     }
@@ -165,7 +165,7 @@ fn mark_refused(device: &dyn BlockDevice) -> Result<(), RepairError> {
     Ok(device.flush()?)
 }
 
-/// A repair that changes nothing.
+/// A careful repair that changes nothing, because something needs a decision.
 fn untouched(report: Report) -> Outcome {
     Outcome {
         repaired: Repaired {
@@ -173,6 +173,7 @@ fn untouched(report: Report) -> Outcome {
             after: report,
             writes: None,
             checks: 1,
+            is_refused: true,
         },
         is_replayed: false,
         is_journaled: false,

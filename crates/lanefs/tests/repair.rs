@@ -11,7 +11,7 @@ use simulate::{Cut, Fault, Recorder};
 use sync::Arc;
 use sync::atomic::AtomicBool;
 
-const NOW: u64 = 1_700_000_000;
+const NOW: u64 = 1_795_800_000;
 
 /// A check on one thread that nobody watches.
 fn on_one_thread(cancelled: &AtomicBool) -> Options<'_> {

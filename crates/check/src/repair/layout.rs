@@ -70,6 +70,14 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: Option<&Facts>, problems: &[Problem])
                 edit.set_superblock();
             }
             (Code::NoUuid, _) => uuid(edit),
+            (Code::FutureMount, _) => {
+                edit.sb.set_mount_time(edit.now.into());
+                edit.set_superblock();
+            }
+            (Code::FutureWrite, _) => {
+                edit.sb.set_write_time(edit.now.into());
+                edit.set_superblock();
+            }
             _ => {}
         }
     }

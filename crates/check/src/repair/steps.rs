@@ -73,6 +73,10 @@ fn mend_inodes(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
                     .or_default()
                     .insert(problem.code);
             }
+            (Code::QuotaNamed, _) => {
+                edit.sb.set_project_quota_ino(None);
+                edit.set_superblock();
+            }
             (Code::QuotaInode, Some(ino)) => quota::mend_file(edit, facts, Ino(ino)),
             (_, Some(ino)) => {
                 of_inode.entry(ino).or_default().insert(problem.code);

@@ -13,10 +13,10 @@ use ondisk::{FileType, Ino, Superblock};
 use sync::Arc;
 use sync::atomic::AtomicBool;
 
-use crate::{Verdict, check, e2fsck, number_from, shown};
+use crate::{Verdict, check, e2fsck, number_from, seeds_from, shown};
 
-/// The time of all repairs here.
-const NOW: u64 = 1_700_000_000;
+/// The time of all repairs here, after the images of the corpus were made.
+const NOW: u64 = 1_795_800_000;
 /// Bytes of a file that are compared at once.
 const PIECE: usize = 512;
 
@@ -277,19 +277,14 @@ fn mutants_are_repaired_as_by_e2fsck() {
     }
     let asked = number_from("LANEFS_REPAIR_MUTANTS");
     let first = number_from("LANEFS_REPAIR_FIRST").unwrap_or(0);
-    let only = std::env::var("LANEFS_REPAIR_SEED").ok();
     let mut sums = [Sums::default(), Sums::default()];
-    for seed in corpus::seeds().filter(|seed| !seed.name.starts_with("dirty")) {
-        if only.as_ref().is_none_or(|only| *only == seed.name) {
-            one_seed(&seed, first, asked.unwrap_or(1), &mut sums, asked.is_some());
-        }
+    for seed in seeds_from("LANEFS_REPAIR_SEED") {
+        one_seed(&seed, first, asked.unwrap_or(1), &mut sums, asked.is_some());
     }
     for (sums, seals) in sums.iter().zip(["right", "stale"]) {
         println!("{seals} checksums: {sums:?}");
         let short = sums.theirs - sums.ours + sums.fewer;
-        assert!(
-            asked.is_some() || short <= 1,
-            "see LANEFS_REPAIR_MUTANTS: {sums:?}"
-        );
+        let most = 1 + sums.theirs / 200;
+        assert!(short <= most, "see LANEFS_REPAIR_MUTANTS: {sums:?}");
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use device::BlockDevice;
 use indicatif::{ProgressBar, ProgressStyle};
-use lanefs::check::{Code, Error, Options, PassProgress, Problem, Report, Totals};
+use lanefs::check::{Code, Error, Options, PassProgress, Preen, Problem, Report, Totals};
 use serde_json::{Map, Value, json};
 use sync::{Arc, Hint, Mutex};
 
@@ -211,7 +211,7 @@ impl CheckArgs {
             json::write(&mut out, "check", as_json(report, is_in_use))?;
             return Ok(out.flush()?);
         }
-        list(&mut out, context, report)?;
+        list(&mut out, context, report, |_| Fate::Found)?;
         if !report.is_clean() {
             writeln!(out, "{image}: the file system has errors")?;
         }
@@ -222,17 +222,44 @@ impl CheckArgs {
     }
 }
 
-/// Prints the problems of a report.
-fn list(out: &mut impl Write, context: &Context, report: &Report) -> std::io::Result<()> {
+/// What became of a problem, for the end of its line.
+#[derive(Clone, Copy)]
+enum Fate {
+    /// Nothing yet: a repair would mend it.
+    Found,
+    Repaired,
+    /// The repair left it.
+    Left,
+}
+
+/// A problem's sentence, with what a repair does or did about it.
+fn line(problem: &Problem, fate: Fate) -> String {
+    match (problem.repair(), fate) {
+        (Some(repair), Fate::Found) => format!("{problem} [repair: {repair}]"),
+        (Some(repair), Fate::Repaired) => format!("{problem} [repaired: {repair}]"),
+        (None, Fate::Repaired) => format!("{problem} [repaired]"),
+        (_, Fate::Left) => format!("{problem} [left]"),
+        (None, Fate::Found) => problem.to_string(),
+    }
+}
+
+/// Prints the problems of a report, each with what became of it.
+fn list(
+    out: &mut impl Write,
+    context: &Context,
+    report: &Report,
+    fate: impl Fn(&Problem) -> Fate,
+) -> std::io::Result<()> {
     let shown = match context.verbosity() {
         0 => SHOWN,
         _ => usize::MAX,
     };
     for problem in report.problems.iter().take(shown) {
         let kind = problem.kind();
+        let line = line(problem, fate(problem));
         match context.verbosity() {
-            0 => writeln!(out, "{problem}")?,
-            _ => writeln!(out, "{:#08x} {}: {problem}", kind.number, kind.class.name())?,
+            0 => writeln!(out, "{line}")?,
+            _ => writeln!(out, "{:#08x} {}: {line}", kind.number, kind.class.name())?,
         }
     }
     let all: u64 = report.counts.values().sum();
@@ -279,10 +306,12 @@ fn problem_json(problem: &Problem) -> Value {
     object.insert("number".into(), format!("{:#08x}", kind.number).into());
     object.insert("class".into(), kind.class.name().into());
     object.insert("severity".into(), kind.severity.name().into());
-    object.insert("preen".into(), kind.preen.into());
+    let is_preened = kind.preen == Preen::Mends;
+    object.insert("preen".into(), is_preened.into());
     let is_beyond = problem.code.is_beyond_e2fsck();
     object.insert("beyond_e2fsck".into(), is_beyond.into());
     object.insert("text".into(), problem.to_string().into());
+    object.insert("repair".into(), problem.repair().into());
     let numbers = [
         ("inode", problem.ino.map(u64::from)),
         ("group", problem.group.map(u64::from)),

@@ -24,6 +24,12 @@ fn damage(fixture: &Fixture) {
     testkit::debugfs(&["-w", "-R", request, fixture.image.to_str().unwrap()]);
 }
 
+/// Makes `/hello.txt` a symbolic link, which its directory and its contents contradict.
+fn damage_that_needs_a_decision(fixture: &Fixture) {
+    let request = "set_inode_field /hello.txt mode 0120777";
+    testkit::debugfs(&["-w", "-R", request, fixture.image.to_str().unwrap()]);
+}
+
 #[test]
 fn a_clean_image_is_0_and_its_last_line_is_that_of_e2fsck() {
     let Some(fixture) = Fixture::new() else {
@@ -104,7 +110,8 @@ fn damage_is_4_and_is_named_and_stays() {
     let output = check(&[], &fixture.image);
     assert_eq!(output.status.code(), Some(4), "{}", error(&output));
     let text = printed(&output);
-    assert!(text.contains("the link count is 9, there are 2"), "{text}");
+    let line = "the link count is 9, there are 2 [repair: the count is set to 2]";
+    assert!(text.contains(line), "{text}");
     assert!(text.contains("the file system has errors"), "{text}");
     assert!(
         testkit::read_image(&fixture.image) == before,
@@ -118,10 +125,14 @@ fn a_repair_is_1_and_leaves_a_clean_image_and_undo_takes_it_back() {
         return;
     };
     damage(&fixture);
+    damage_that_needs_a_decision(&fixture);
     let whole = testkit::read_image(&fixture.image);
     for options in [&["-p", "-f"][..], &["-p"]] {
         let output = check(options, &fixture.image);
-        assert_eq!(output.status.code(), Some(4), "-p leaves a link count");
+        let text = printed(&output);
+        assert_eq!(output.status.code(), Some(4), "{text}");
+        assert!(text.contains("needs a decision"), "{text}");
+        assert!(!text.contains("[repaired"), "{text}");
         let after = testkit::read_image(&fixture.image);
         assert!(after[2048..] == whole[2048..], "written to");
     }
@@ -131,7 +142,8 @@ fn a_repair_is_1_and_leaves_a_clean_image_and_undo_takes_it_back() {
     let output = check(&["-y", "--undo", undo], &fixture.image);
     assert_eq!(output.status.code(), Some(1), "{}", error(&output));
     let text = printed(&output);
-    assert!(text.contains("the link count is 9, there are 2"), "{text}");
+    let line = "the link count is 9, there are 2 [repaired: the count is set to 2]";
+    assert!(text.contains(line), "{text}");
     assert!(text.contains("the file system was changed"), "{text}");
     testkit::e2fsck(&fixture.image);
     for options in [&[][..], &["-y"], &["-p"], &["-fp"]] {
@@ -141,6 +153,32 @@ fn a_repair_is_1_and_leaves_a_clean_image_and_undo_takes_it_back() {
     let output = check(&["--undo-apply", undo], &fixture.image);
     assert_eq!(output.status.code(), Some(0), "{}", error(&output));
     assert!(testkit::read_image(&fixture.image) == before, "as before");
+}
+
+#[test]
+fn a_careful_repair_mends_link_counts_and_times_in_the_future() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    damage(&fixture);
+    let request = "set_super_value mtime 20990101000000";
+    testkit::debugfs(&["-w", "-R", request, fixture.image.to_str().unwrap()]);
+    let output = check(&["-fp", "--json"], &fixture.image);
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let found = value["check"]["found"]["problems"].as_array().unwrap();
+    let of = |class: &str| found.iter().find(|it| it["class"] == class).unwrap();
+    for class in ["superblock", "count"] {
+        assert_eq!(of(class)["repaired"], true, "{value}");
+        assert_eq!(of(class)["preen"], true, "{value}");
+    }
+    assert_eq!(of("count")["repair"], "the count is set to 2", "{value}");
+    let e2fsck = printed(&testkit::e2fsck_with(&["-fn"], &fixture.image));
+    assert!(!e2fsck.contains("in the future"), "{e2fsck}");
+    let output = check(&[], &fixture.image);
+    let text = printed(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(!text.contains("in the future"), "{text}");
 }
 
 #[test]
@@ -330,7 +368,7 @@ fn with_external_journal(folder: &Path) -> [std::path::PathBuf; 2] {
     let new = folder.join("new");
     fs::write(&new, [0x5A; 4096]).unwrap();
     let script = format!(
-        "journal_open -f {device}\njournal_write -b 15000 {}\njournal_close\n",
+        "journal_open -c -v 3 -f {device}\njournal_write -b 15000 {}\njournal_close\n",
         new.display()
     );
     testkit::debugfs_script(&image, &script);

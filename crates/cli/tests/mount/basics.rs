@@ -408,11 +408,11 @@ fn option_check_repairs_before_the_mount_and_refuses_what_needs_a_decision() {
     ]);
     Served::start(&image, "check").unmount();
     testkit::e2fsck(&image);
-    change(&["sif <11> links_count 9", "ssv state 0"]);
+    change(&["sif <11> size 5000", "ssv state 0"]);
     let before = testkit::read_image(&image);
     let directory = folder.path().join("m");
     fs::create_dir(&directory).unwrap();
-    // -o check runs check -p, which replays the journal and leaves the wrong link count: its exit status is 5.
+    // -o check runs check -p, which replays the journal and leaves the wrong size: its exit status is 5.
     testkit::debugfs_script(&image, "jo\njw -b 4000 /dev/zero\njc\n");
     let mut command = lanefs();
     command.args(["mount", "-o", "check"]).arg(&image);
@@ -430,7 +430,7 @@ fn option_check_repairs_before_the_mount_and_refuses_what_needs_a_decision() {
         let output = command.arg(&directory).output().unwrap();
         assert_eq!(output.status.code(), Some(32), "{}", said(&output));
         assert!(
-            said(&output).contains("the link count is 9"),
+            said(&output).contains("the size is 5000"),
             "{}",
             said(&output)
         );

@@ -36,7 +36,10 @@ fn a_repair_of_everything_replays_a_log_that_nothing_asks_to_replay() {
         );
         if let Some(theirs) = by_e2fsck(&bytes) {
             assert!(kept(&theirs) <= FILES, "{}", kind.name);
-            assert!(!check(&on(&bytes), None).is_clean(), "{}", kind.name);
+            // A note: a mount would not replay it either, and e2fsck -fn exits with 0.
+            let report = check(&on(&bytes), None);
+            assert!(report.is_clean(), "{}", kind.name);
+            assert!(report.counts.contains_key(&Code::JournalNotReplayed));
         }
     }
 }
@@ -49,7 +52,7 @@ fn a_careful_repair_leaves_such_a_log() {
         assert!(!is_marked_clean(&device).unwrap(), "{}", kind.name);
         let outcome = mend(&device, RepairScope::Preen, None);
         assert!(!outcome.has_written(), "{}", kind.name);
-        assert!(!outcome.repaired.after.is_clean(), "{}", kind.name);
+        assert!(outcome.repaired.is_refused, "{}", kind.name);
         mend(&device, RepairScope::All, None);
         assert_eq!(kept(&bytes_of(&*device)), FILES, "{}", kind.name);
     }

@@ -10,7 +10,7 @@ use simulate::{Cut, Recorder};
 use sync::Arc;
 use sync::atomic::AtomicBool;
 
-pub const NOW: u64 = 1_700_000_000;
+pub const NOW: u64 = 1_795_800_000;
 pub const FILES: usize = 300;
 
 /// A kind of file system with more than one group.

@@ -1,18 +1,19 @@
 //! `lanefs check -p`, `-y` and `--undo-apply`.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 
 use device::BlockDevice;
-use lanefs::check::{Error, Options};
+use lanefs::check::{Error, Options, Problem};
 use lanefs::repair::{Outcome, RepairError, RepairScope};
 use lanefs::undo::{self, Draft};
 use serde_json::json;
 use sync::Arc;
 
 use super::{
-    CANCELLED, CheckArgs, LEFT, OPERATIONAL, REPAIRED, Shown, USAGE, as_json, interrupt, list,
-    summary,
+    CANCELLED, CheckArgs, Fate, LEFT, OPERATIONAL, REPAIRED, Shown, USAGE, as_json, interrupt,
+    list, summary,
 };
 use crate::context::Context;
 use crate::epoch;
@@ -74,11 +75,8 @@ impl CheckArgs {
         }
         let outcome = self.run_repair(context, places, now)?;
         self.print_outcome(context, &outcome)?;
-        let left = if outcome.repaired.after.is_clean() {
-            0
-        } else {
-            LEFT
-        };
+        let is_left = outcome.repaired.is_refused || !outcome.repaired.after.is_clean();
+        let left = if is_left { LEFT } else { 0 };
         let mended = if outcome.has_written() { REPAIRED } else { 0 };
         match left | mended {
             0 => Ok(()),
@@ -163,20 +161,33 @@ impl CheckArgs {
         let mut out = context.stdout();
         let image = self.image.display();
         let (before, after) = (&outcome.repaired.before, &outcome.repaired.after);
+        let fate = fates(outcome);
         if self.json {
             let mut value = as_json(after, false);
             value["found"] = as_json(before, false);
+            if let Some(found) = value["found"]["problems"].as_array_mut() {
+                for (object, problem) in found.iter_mut().zip(&before.problems) {
+                    object["repaired"] = matches!(fate(problem), Fate::Repaired).into();
+                }
+            }
             value["repaired"] = json!(outcome.has_written());
             json::write(&mut out, "check", value)?;
             return Ok(out.flush()?);
         }
-        list(&mut out, context, before)?;
+        list(&mut out, context, before, &fate)?;
+        let is_refused = outcome.repaired.is_refused;
         if !after.is_clean() {
-            if outcome.has_written() {
+            if outcome.has_written() && !is_refused {
                 writeln!(out, "{image}: what is left:")?;
-                list(&mut out, context, after)?;
+                list(&mut out, context, after, |_| Fate::Left)?;
             }
             writeln!(out, "{image}: the file system has errors")?;
+        }
+        if is_refused {
+            writeln!(
+                out,
+                "{image}: nothing is repaired: something needs a decision"
+            )?;
         }
         if outcome.has_written() {
             writeln!(out, "{image}: the file system was changed")?;
@@ -184,7 +195,7 @@ impl CheckArgs {
         if let Some(totals) = &after.totals {
             writeln!(out, "{image}: {}", summary(totals))?;
         }
-        if self.preen && !after.is_clean() {
+        if self.preen && (is_refused || !after.is_clean()) {
             context.hint("-y repairs what needs a decision, too");
         }
         Ok(out.flush()?)
@@ -202,5 +213,22 @@ impl CheckArgs {
             self.image.display()
         ));
         Ok(())
+    }
+}
+
+/// What became of each problem that was found.
+fn fates(outcome: &Outcome) -> impl Fn(&Problem) -> Fate {
+    let without_path = |problem: &Problem| Problem {
+        path: None,
+        ..problem.clone()
+    };
+    let is_done = outcome.has_written() && !outcome.repaired.is_refused;
+    let left: BTreeSet<Problem> = (outcome.repaired.after.problems.iter())
+        .map(without_path)
+        .collect();
+    move |problem| match is_done {
+        true if left.contains(&without_path(problem)) => Fate::Left,
+        true => Fate::Repaired,
+        false => Fate::Found,
     }
 }
