@@ -15,7 +15,7 @@ use ondisk::{FileType, Ino};
 use sync::Arc;
 use sync::atomic::AtomicBool;
 
-const NOW: u64 = 1_700_000_000;
+const NOW: u64 = 1_795_800_000;
 /// Bytes of a piece of a file, the unit in which kept bytes are counted.
 const PIECE: usize = 512;
 /// Bytes of the largest image of e2fsprogs that is repaired.
@@ -199,7 +199,7 @@ fn images_that_must_be_replayed_are_mended_in_one_run() {
     }
     println!("{sums:?}");
     let short = sums.theirs - sums.ours + sums.fewer;
-    assert!(asked.is_some() || short <= 1, "{sums:?}");
+    assert!(short <= 1 + sums.theirs / 200, "{sums:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! What takes too long for `cargo xtask ci`: ignored tests, run one after the other with what they print. Those on a
-//! mounted image are of `lanefs-cli`, those of threads and of memory of `lanefs-engine`.
+//! What takes too long for `cargo xtask ci`, run one after the other with what it prints: ignored tests, and tests of
+//! `ci` that do more if a variable asks for it. Those on a mounted image are of `lanefs-cli`, those of threads and of
+//! memory of `lanefs-engine`.
 //!
 //! The first mount, so they need root and /dev/fuse; what is missing is said by the test. results/suites.md
 //! holds what they found.
@@ -7,13 +8,15 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-/// Ignored tests that are run together.
+/// Tests that are run together.
 struct Suite {
     name: &'static str,
     /// The package, and which of its tests.
     of: &'static [&'static str],
-    /// What the tests' names contain.
+    /// What the tests' names contain; all tests if empty.
     filters: &'static [&'static str],
+    /// The variables that make tests of `ci` do more. A suite without any runs ignored tests.
+    env: &'static [(&'static str, &'static str)],
 }
 
 /// Makes a build in which the server makes a mistake when a test asks for it.
@@ -32,56 +35,131 @@ const SUITES: &[Suite] = &[
         name: "posix",
         of: MOUNTED,
         filters: &["outside::posix"],
+        env: &[],
     },
     Suite {
         name: "fsx",
         of: MOUNTED,
         filters: &["outside::data"],
+        env: &[],
     },
     Suite {
         name: "trees",
         of: MOUNTED,
         filters: &["trees::"],
+        env: &[],
     },
     Suite {
         name: "kill",
         of: MOUNTED,
         filters: &["kill::", "sqlite::"],
+        env: &[],
     },
     Suite {
         name: "crash",
         of: MOUNTED,
         filters: &["crash::what_was_promised"],
+        env: &[],
     },
     Suite {
         name: "crash",
         of: WITH_CANARIES,
         filters: &["crash::a_server_that_leaves_out_a_flush"],
+        env: &[],
     },
     Suite {
         name: "package",
         of: &["-p", "lanefs-cli", "--test", "it"],
         filters: &["package::"],
+        env: &[],
     },
     Suite {
         name: "schedules",
         of: &["-p", "lanefs-engine", "--lib"],
         filters: &["more_schedules"],
+        env: &[],
     },
     Suite {
         name: "long",
         of: &["-p", "lanefs-engine", "--test", "writing"],
         filters: &["crowded", "many_"],
+        env: &[],
     },
     Suite {
         name: "long",
         of: &["-p", "lanefs-cli", "--test", "it"],
         filters: &["many_"],
+        env: &[],
+    },
+    Suite {
+        name: "long",
+        of: &["-p", "lanefs-engine", "--test", "reading"],
+        filters: &["damaged_metadata"],
+        env: &[("LANEFS_HOSTILE_ROUNDS", "3000")],
+    },
+    Suite {
+        name: "long",
+        of: &["-p", "lanefs-engine", "--test", "writing"],
+        filters: &["interop::in_turns"],
+        env: &[("LANEFS_ROUNDS", "50")],
+    },
+    Suite {
+        name: "long",
+        of: &["-p", "lanefs-fuse", "--lib"],
+        filters: &["requests_that_no_kernel_sends"],
+        env: &[("LANEFS_HOSTILE_REQUESTS", "300000")],
+    },
+    Suite {
+        name: "long",
+        of: &["-p", "lanefs-cli", "--test", "mount"],
+        filters: &["storms::"],
+        env: &[("LANEFS_STORM", "20000")],
+    },
+    Suite {
+        name: "long",
+        of: &["-p", "lanefs-corpus", "--test", "mutants"],
+        filters: &["mutants_neither"],
+        env: &[("LANEFS_MUTANTS", "500")],
+    },
+    Suite {
+        name: "long",
+        of: &["-p", "lanefs-corpus", "--test", "targets"],
+        filters: &["mutated_inputs"],
+        env: &[("LANEFS_FUZZ_SECONDS", "300")],
+    },
+    Suite {
+        name: "check",
+        of: &["-p", "lanefs-check", "--test", "judged"],
+        filters: &["mutants_are_", "half_", "made::"],
+        env: &[
+            ("LANEFS_CHECK_MUTANTS", "100"),
+            ("LANEFS_REPAIR_MUTANTS", "20"),
+            ("LANEFS_CHECK_NAMES", "20000"),
+        ],
+    },
+    Suite {
+        name: "check",
+        of: &["-p", "lanefs", "--test", "repair", "--test", "repair_dirty"],
+        filters: &[],
+        env: &[("LANEFS_REPAIR_CUTS", "1")],
+    },
+    Suite {
+        name: "check",
+        of: &["-p", "lanefs", "--test", "repair_bulk"],
+        filters: &[],
+        env: &[("LANEFS_REPAIR_DIRTY", "50")],
+    },
+    Suite {
+        name: "measure",
+        of: &["-p", "lanefs-mkfs", "--test", "times"],
+        filters: &[],
+        env: &[],
     },
     Suite {
         name: "measure",
         of: &["-p", "lanefs-engine", "--test", "measuring"],
         filters: &["two_million", "seal_pauses"],
+        env: &[],
     },
 ];
 
@@ -91,6 +169,40 @@ const URING: &str = "uring";
 const XFSTESTS: &str = "xfstests";
 /// Whether the kernel offers FUSE over io_uring, to be read and set.
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+
+impl Suite {
+    fn run(&self, root: &Path) -> Result<(), String> {
+        let env: Vec<String> = (self.env.iter())
+            .map(|(variable, value)| format!(" {variable}={value}"))
+            .collect();
+        println!("==> {}{}", self.name, env.concat());
+        let status = crate::cargo()
+            .current_dir(root)
+            .args(["test", "--release", "--locked", "--quiet"])
+            .args(self.of)
+            .args(["--", "--nocapture", "--test-threads=1"])
+            .args(self.env.is_empty().then_some("--ignored"))
+            .args(self.filters)
+            .envs(
+                self.env
+                    .iter()
+                    .copied()
+                    .filter(|(variable, _)| !is_set(variable)),
+            )
+            .status()
+            .map_err(|error| format!("cargo does not start: {error}"))?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("suites: FAILED at {}", self.name))
+        }
+    }
+}
+
+/// Whether the caller chose a value, which then counts.
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some()
+}
 
 /// Runs the suites with these names, or all.
 pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
@@ -106,18 +218,7 @@ pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
         if !names.is_empty() && !names.contains(&suite.name) {
             continue;
         }
-        println!("==> {}", suite.name);
-        let status = crate::cargo()
-            .current_dir(root)
-            .args(["test", "--release", "--locked", "--quiet"])
-            .args(suite.of)
-            .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
-            .args(suite.filters)
-            .status()
-            .map_err(|error| format!("cargo does not start: {error}"))?;
-        if !status.success() {
-            return Err(format!("suites: FAILED at {}", suite.name));
-        }
+        suite.run(root)?;
     }
     let is_wanted = |name: &str| names.is_empty() || names.contains(&name);
     if is_wanted(URING) {
@@ -155,5 +256,108 @@ fn over_io_uring(root: &Path) -> Result<(), String> {
     match status.map_err(|error| format!("cargo does not start: {error}"))? {
         status if status.success() => Ok(()),
         _ => Err(format!("suites: FAILED at {URING}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Variables that a program or a test sets for its own child.
+    const INTERNAL: &[&str] = &[
+        "LANEFS_CANARY",
+        "LANEFS_CRASH_CLIENT_NUMBERS",
+        "LANEFS_CRASH_CLIENT_ROOT",
+        "LANEFS_CRASH_CLIENT_SOCKET",
+        "LANEFS_MEASURED_IMAGE",
+        "LANEFS_SHARING",
+        "LANEFS_TEST_IGNORES_SIGNALS",
+    ];
+    /// Variables of users that make no test longer: places, programs, where to begin, what to keep, what to write.
+    const CHOICES: &[&str] = &[
+        "LANEFS_BENCH",
+        "LANEFS_BENCH_OUT",
+        "LANEFS_BIN",
+        "LANEFS_CHECK_FIRST",
+        "LANEFS_CHECK_SAVE",
+        "LANEFS_CHECK_SEED",
+        "LANEFS_CRASH_SEED",
+        "LANEFS_DIST",
+        "LANEFS_E2FSCK",
+        "LANEFS_E2FSPROGS",
+        "LANEFS_EVERY",
+        "LANEFS_FIRST",
+        "LANEFS_FUZZ_CORPUS",
+        "LANEFS_FUZZ_FIRST",
+        "LANEFS_KEEP",
+        "LANEFS_MOUNT_OPTIONS",
+        "LANEFS_PIPE_RUNS",
+        "LANEFS_PIPE_SEED",
+        "LANEFS_REPAIR_DUMP",
+        "LANEFS_REPAIR_FIRST",
+        "LANEFS_REPAIR_SAVE",
+        "LANEFS_REPAIR_SEED",
+        "LANEFS_SUITE_TREE",
+        "LANEFS_TIMES",
+        "LANEFS_UPDATE",
+        "LANEFS_XFSTESTS",
+        "LANEFS_XFSTESTS_ONLY",
+    ];
+
+    fn root() -> &'static Path {
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+    }
+
+    /// Adds the variables that the sources in a folder name.
+    fn gather(folder: &Path, found: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                gather(&path, found);
+            } else if path.extension().is_some_and(|it| it == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                for (at, _) in text.match_indices("LANEFS_") {
+                    let is_inside =
+                        |c: char| c == '_' || c.is_ascii_uppercase() || c.is_ascii_digit();
+                    let rest = &text[at..];
+                    let end = rest.find(|c| !is_inside(c)).unwrap_or(rest.len());
+                    if end > "LANEFS_".len() {
+                        found.insert(rest[..end].to_owned());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_variable_that_makes_tests_longer_is_set_by_a_suite_and_every_variable_of_users_is_in_the_docs()
+     {
+        let mut found = BTreeSet::new();
+        for folder in ["crates", "tools"] {
+            gather(&root().join(folder), &mut found);
+        }
+        let page = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+        let set: BTreeSet<&str> = SUITES
+            .iter()
+            .flat_map(|suite| suite.env)
+            .map(|(name, _)| *name)
+            .collect();
+        let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
+        for name in found.iter().filter(|name| !INTERNAL.contains(*name)) {
+            assert!(
+                set.contains(name) || CHOICES.contains(name),
+                "no suite sets {name}"
+            );
+            assert!(
+                page.contains(&format!("`{name}`")),
+                "CONTRIBUTING.md lacks {name}"
+            );
+        }
+        let named = set.iter().chain(INTERNAL).chain(CHOICES);
+        for name in named {
+            assert!(found.contains(name), "nothing reads {name}");
+        }
     }
 }
