@@ -155,6 +155,12 @@ fn step_of(code: Code) -> Option<Step> {
     })
 }
 
+/// Bytes that the record of blocks in use takes in a repair that mends anything.
+#[must_use]
+pub fn memory_needed(geometry: &Geometry) -> u64 {
+    Claims::bytes(geometry)
+}
+
 /// Decides how to repair the file system on a device, which is only read.
 ///
 /// # Errors

@@ -38,6 +38,10 @@ pub(crate) fn see_journal(
     if journal_device.is_none() || !report.counts.contains_key(&Code::JournalExternal) {
         return;
     }
+    if report.counts.contains_key(&Code::JournalReplayFailed) {
+        // It was looked at.
+        return report.forget(Code::JournalExternal);
+    }
     let read = || {
         let sb = substitute::first(&**device).ok()?;
         let geometry = Geometry::new(&sb, device.size()).ok()?;

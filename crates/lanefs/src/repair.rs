@@ -14,6 +14,7 @@
 //! CRASH: a transaction leaves all of its blocks as they were, or mended. A cut in step 3 or between stages leaves the
 //! error flag set, which asks for a second repair.
 
+mod external;
 mod fast_commits;
 mod replay;
 
@@ -73,18 +74,40 @@ pub fn repair(
             options,
         )?));
     }
-    if extent == RepairScope::Preen && substitute.as_ref().is_some_and(|it| !it.is_torn) {
-        // Whether it refuses is known after the replay, before which the copy is written over the first superblock.
+    let may_lack_memory = lacks_memory(device, substitute.as_ref(), options);
+    let may_refuse =
+        extent == RepairScope::Preen && substitute.as_ref().is_some_and(|it| !it.is_torn);
+    if may_refuse || may_lack_memory {
+        // Whether it refuses is known after the replay, before which the copy is written over the first superblock; and
+        // whether anything is to be mended for which the memory must be enough.
         let draft: Arc<dyn BlockDevice> = Arc::new(Draft::new(Arc::clone(device)));
         let log = journal_device.clone();
         let log = log.map(|it| Arc::new(Draft::new(it)) as Arc<dyn BlockDevice>);
         let outcome = carry_out(&draft, log, extent, options, now, substitute.as_ref())?;
-        if outcome.repaired.is_refused || !outcome.repaired.after.is_clean() {
+        let is_refused = outcome.repaired.is_refused || !outcome.repaired.after.is_clean();
+        if may_refuse && is_refused {
+            mark_refused(&**device)?;
             return Ok(untouched(outcome.repaired.after));
         }
     }
     let substitute = substitute.as_ref();
     carry_out(device, journal_device, extent, options, now, substitute)
+}
+
+/// Whether the memory that is allowed is too little for the record of blocks in use. Also true if that can't be known.
+fn lacks_memory(
+    device: &Arc<dyn BlockDevice>,
+    substitute: Option<&Substitute>,
+    options: &Options<'_>,
+) -> bool {
+    let Some(memory) = options.memory else {
+        return false;
+    };
+    let geometry = match substitute {
+        Some(substitute) => Some(substitute.geometry),
+        None => (first(&**device).ok()).and_then(|sb| Geometry::new(&sb, device.size()).ok()),
+    };
+    geometry.is_none_or(|geometry| check::repair::memory_needed(&geometry) > memory)
 }
 
 /// Replays the log, lets the checker decide, and writes what it decided.
@@ -120,12 +143,14 @@ fn carry_out(
     if let Some(substitute) = substitute {
         repaired.before.put_first(substitute.problems.clone());
     }
+    if let Some(why) = &replay.given_up {
+        repaired.before.add(Code::JournalReplayFailed, why);
+    }
     if replay.is_forgotten {
         let problem = Problem::new(Code::JournalNotReplayed);
         repaired.before.put_first(vec![problem]);
     }
     if extent == RepairScope::Preen
-        && options.superblock.is_none()
         && repaired.writes.is_none()
         && (repaired.is_refused || !repaired.after.is_clean())
     {

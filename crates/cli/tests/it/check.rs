@@ -437,3 +437,125 @@ fn options_that_make_no_sense_are_usage() {
     assert_ne!(output.status.code(), Some(0));
     assert!(error(&output).contains("-y"), "{}", error(&output));
 }
+
+/// The journal has its superblock in block 1, then a descriptor, a copy and a commit record.
+#[test]
+fn a_damaged_log_on_another_device_is_given_up_by_a_repair_of_everything_alone() {
+    if !testkit::have("debugfs") || !testkit::have("e2fsck") {
+        return testkit::skip("debugfs or e2fsck is missing");
+    }
+    let damages: [(&str, usize); 4] = [
+        ("the superblock's magic number", 4096),
+        ("the superblock", 4096 + 0x1B),
+        ("the descriptor", 2 * 4096 + 20),
+        ("the copy of a block", 3 * 4096 + 100),
+    ];
+    for (what, at) in damages {
+        let folder = tempfile::tempdir().unwrap();
+        let [image, journal] = with_external_journal(folder.path());
+        let device = journal.to_str().unwrap();
+        let mut log = fs::read(&journal).unwrap();
+        log[at] ^= 0x55;
+        fs::write(&journal, &log).unwrap();
+        let before = testkit::read_image(&image);
+        let output = check(&["-n", "--journal", device], &image);
+        let said = printed(&output);
+        assert_eq!(output.status.code(), Some(4), "{what}: {said}");
+        assert!(!said.contains("not looked at"), "{what}: {said}");
+        let output = check(&["-p", "--journal", device], &image);
+        let status = output.status.code();
+        assert!(matches!(status, Some(4 | 8)), "{what}: {}", error(&output));
+        assert!(
+            testkit::read_image(&image)[2048..] == before[2048..],
+            "{what}"
+        );
+        assert!(fs::read(&journal).unwrap() == log, "{what}: written to");
+        let output = check(&["-y", "--journal", device], &image);
+        let said = format!("{}{}", printed(&output), error(&output));
+        assert_eq!(output.status.code(), Some(1), "{what}: {said}");
+        assert!(
+            said.contains("[repaired: what is sound is replayed"),
+            "{what}: {said}"
+        );
+        for options in [&["-n"][..], &["-y"], &["-fp"]] {
+            let output = check(&[options, &["--journal", device]].concat(), &image);
+            assert_eq!(
+                output.status.code(),
+                Some(0),
+                "{what}: {}",
+                printed(&output)
+            );
+        }
+        let judged = testkit::e2fsck_with(&["-fn", "-j", device], &image);
+        assert_eq!(
+            judged.status.code(),
+            Some(0),
+            "{what}: {}",
+            printed(&judged)
+        );
+    }
+}
+
+#[test]
+fn a_repair_that_lacks_memory_refuses_before_it_replays() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    damage(&fixture);
+    let new = fixture.image.with_extension("new");
+    fs::write(&new, [0x5A; 1024]).unwrap();
+    let script = format!(
+        "journal_open\njournal_write -b 31000 {}\njournal_close\n",
+        new.display()
+    );
+    testkit::debugfs_script(&fixture.image, &script);
+    let before = testkit::read_image(&fixture.image);
+    for option in ["-p", "-y"] {
+        let output = check(&[option, "--memory", "2K"], &fixture.image);
+        assert_eq!(output.status.code(), Some(8), "{}", error(&output));
+        assert!(error(&output).contains("is enough"), "{}", error(&output));
+        assert!(testkit::read_image(&fixture.image) == before, "written to");
+    }
+    let output = check(&["-y"], &fixture.image);
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    testkit::e2fsck(&fixture.image);
+}
+
+/// A block's 16 bits for the number of its group can't name these groups.
+#[test]
+fn an_image_of_more_than_65535_groups_is_made_checked_and_repaired() {
+    if !testkit::have("debugfs") || !testkit::have("e2fsck") {
+        return testkit::skip("debugfs or e2fsck is missing");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let name = image.to_str().unwrap();
+    // Group 78125 is a power of 5, so it has a copy of the superblock.
+    let options = ["mkfs", "-q", "-b", "1024", "-N", "1000000"];
+    let made = run([&options[..], &["-O", "^has_journal", name, "613G"]].concat());
+    if error(&made).contains("File too large") {
+        return testkit::skip("the temporary directory takes no file of 613 GiB");
+    }
+    assert!(made.status.success(), "{}", error(&made));
+    let is_clean = |options: &[&str]| {
+        let output = check(options, &image);
+        assert_eq!(output.status.code(), Some(0), "{}", printed(&output));
+        let e2fsck = testkit::e2fsck_with(&["-fn"], &image);
+        let last = |output| printed(output).lines().last().unwrap().to_owned();
+        assert_eq!(last(&output), last(&e2fsck), "{options:?}");
+    };
+    is_clean(&[]);
+    is_clean(&["-b", "640000001", "-B", "1024"]);
+    let script = "set_bg 78125 free_blocks_count 5\nset_bg 78125 checksum calc\nsetb 640005200\n";
+    testkit::debugfs_script(&image, script);
+    let output = check(&[], &image);
+    let text = printed(&output);
+    assert_eq!(output.status.code(), Some(4), "{text}");
+    assert!(
+        text.contains("group 78125: the descriptor says 5 free"),
+        "{text}"
+    );
+    let output = check(&["-fp"], &image);
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    is_clean(&[]);
+}

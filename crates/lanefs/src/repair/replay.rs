@@ -10,7 +10,7 @@ use jbd2::recovery;
 use ondisk::{Corrupt, Feature, Geometry, Site, Superblock};
 use sync::Arc;
 
-use super::{RepairError, edit_superblock, fast_commits, set_error, superblock_at};
+use super::{RepairError, edit_superblock, external, fast_commits, set_error, superblock_at};
 use crate::substitute::{self, Substitute, first, has_same_layout, is_journal_elsewhere};
 
 /// What became of a journal that was to be replayed.
@@ -18,6 +18,8 @@ use crate::substitute::{self, Substitute, first, has_same_layout, is_journal_els
 pub(super) struct Replay {
     pub(super) is_done: bool,
     pub(super) failed: Option<String>,
+    /// Why part of a log on another device, or all of it, was given up. That log is empty now.
+    pub(super) given_up: Option<String>,
     /// The superblock did not ask for the replay.
     pub(super) is_forgotten: bool,
     /// The first superblock now has the layout of the copy that was asked for, so the check reads the first.
@@ -136,9 +138,9 @@ impl Log<'_> {
         corrupt: &Corrupt,
     ) -> Result<Replay, RepairError> {
         let is_copy = corrupt.site() == Site::JournalCopyChecksum;
-        if !is_copy && is_journal_elsewhere(sb) {
-            // Its log may be whole, and a later replay would overwrite what is repaired.
-            return Err(RepairError::Replay((*corrupt).into()));
+        let is_elsewhere = is_journal_elsewhere(sb);
+        if !is_copy && is_elsewhere {
+            return self.give_up(sb, geometry, corrupt);
         }
         let mut replay = Replay {
             failed: Some(corrupt.to_string()),
@@ -162,7 +164,41 @@ impl Log<'_> {
             Err(recovery::Error::Corrupt(_)) => {}
             Err(error) => return Err(error.into()),
         }
+        if is_elsewhere && replay.is_done {
+            replay.given_up = replay.failed.take();
+        }
         Ok(replay)
+    }
+
+    /// Gives up a damaged log on another device: else a later replay could overwrite what is repaired.
+    ///
+    /// # Errors
+    /// When a device fails, or only a repair of everything may do this.
+    fn give_up(
+        &self,
+        sb: &Superblock,
+        geometry: &Geometry,
+        corrupt: &Corrupt,
+    ) -> Result<Replay, RepairError> {
+        let refused = || RepairError::Replay((*corrupt).into());
+        let journal = self.journal_device.as_ref();
+        let journal = journal.filter(|_| self.scope == RepairScope::All);
+        let journal = journal.ok_or_else(refused)?;
+        let mut marked = *sb;
+        set_error(&mut marked);
+        marked.seal();
+        substitute::put(&**self.device, &marked)?;
+        if !external::empty(journal, sb, geometry)? {
+            return Err(refused());
+        }
+        marked.set_features(marked.features().without(Feature::NEEDS_RECOVERY));
+        marked.seal();
+        substitute::put(&**self.device, &marked)?;
+        Ok(Replay {
+            is_done: true,
+            given_up: Some(corrupt.to_string()),
+            ..Replay::default()
+        })
     }
 
     /// Writes fast commits home that follow a log that is empty, but in use.

@@ -1,5 +1,6 @@
 //! Repairs of images whose journal must be replayed.
 
+mod elsewhere;
 mod fast_commits;
 mod forgotten;
 mod images;
