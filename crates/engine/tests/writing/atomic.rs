@@ -1,19 +1,11 @@
 //! Changes that are one transaction: a cut at any write, and giving up, leave all of them or nothing.
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Ino, InodeFs, NewInode, RenameFlag, SetAttributes, XattrFlag};
+use lanefs_engine::{Error, Ino, InodeFs, RenameFlag, SetAttributes, XattrFlag};
 use simulate::CowDevice;
 use sync::Arc;
 
-use crate::image::{e2fsck, finish, make, open, record, sweep};
-
-const NEW: NewInode = NewInode {
-    mode: 0o644,
-    umask: 0,
-    uid: 0,
-    gid: 0,
-    held: false,
-};
+use crate::image::{NEW, e2fsck, finish, make, open, record, sweep};
 
 /// A file system with something to change.
 fn populated(options: &[&str]) -> Option<Vec<u8>> {

@@ -3,19 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use device::{BlockDevice, FileDevice};
-use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode};
+use lanefs_engine::{Error, Ino, InodeFs, MountOptions};
 use ondisk::{Geometry, Group, GroupDesc, Superblock};
 use sync::Arc;
 
-use crate::image::open;
+use crate::image::{NEW, open};
 
-const NEW: NewInode = NewInode {
-    mode: 0o644,
-    uid: 0,
-    gid: 0,
-    umask: 0,
-    held: false,
-};
 const REACHED: u64 = 1 << 32;
 
 /// A volume of 17 TiB in a sparse file, where the host has a file system that holds one.

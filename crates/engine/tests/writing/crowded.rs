@@ -3,21 +3,13 @@
 //! finds.
 
 use device::{BlockDevice, DeviceError};
-use lanefs_engine::{Allocate, Error, Flags, Ino, InodeFs, MountOptions, NewInode, RenameFlag};
+use lanefs_engine::{Allocate, Error, Flags, Ino, InodeFs, MountOptions, RenameFlag};
 use model::Random;
 use simulate::{CowDevice, Cuts, Recorder};
 use sync::Arc;
 
 use crate::files::judge_image;
-use crate::image::{clock, make, open, sweep};
-
-const NEW: NewInode = NewInode {
-    mode: 0o644,
-    umask: 0,
-    uid: 0,
-    gid: 0,
-    held: false,
-};
+use crate::image::{NEW, clock, make, open, sweep};
 
 /// What may come of an operation on names that others use too.
 fn allowed<T>(outcome: Result<T, Error>) {

@@ -2,21 +2,13 @@
 //! follows is what was asked for.
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode, OnError, Superblock};
+use lanefs_engine::{Error, Ino, InodeFs, MountOptions, OnError, Superblock};
 use ondisk::superblock::state;
 use simulate::CowDevice;
 use sync::Arc;
 
 use crate::files::{opened, with_files};
-use crate::image::clock;
-
-const NEW: NewInode = NewInode {
-    mode: 0o644,
-    umask: 0,
-    uid: 0,
-    gid: 0,
-    held: false,
-};
+use crate::image::{NEW, clock};
 
 /// An image whose file `one` has its first block in the superblock.
 fn broken() -> Option<Vec<u8>> {

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use lanefs_engine::{Error, FileType, Ino, InodeFs, NewContent, NewInode, XattrFlag};
+use lanefs_engine::{Error, FileType, Ino, InodeFs, NewContent, XattrFlag};
 use ondisk::Feature;
 
 use crate::acls::{ACCESS, DEFAULT, named};
 use crate::files::with_files;
-use crate::image::{finish, record, sweep};
+use crate::image::{NEW, finish, record, sweep};
 use crate::xattrs::judged_by_kernel;
 
 const PROFILES: [&[&str]; 3] = [
@@ -16,13 +16,6 @@ const PROFILES: [&[&str]; 3] = [
     // No journal.
     &["-t", "ext2", "-b", "1024", "-O", "^ext_attr"],
 ];
-const NEW: NewInode = NewInode {
-    mode: 0o644,
-    umask: 0,
-    uid: 0,
-    gid: 0,
-    held: false,
-};
 const FILES: [&str; 2] = ["one", "two"];
 
 fn is_on(fs: &InodeFs) -> bool {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use device::BlockDevice;
 use lanefs_engine::{
-    Allocate, Atime, Error, Flags, Ino, InodeFs, MountOptions, NewInode, RenameFlag, SetAttributes,
-    SetTime, Timestamp, XattrFlag,
+    Allocate, Atime, Error, Flags, Ino, InodeFs, MountOptions, RenameFlag, SetAttributes, SetTime,
+    Timestamp, XattrFlag,
 };
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -18,15 +18,7 @@ use sync::Arc;
 use testkit::KernelMount;
 
 use crate::files::{judge_image, opened};
-use crate::image::{clock, finish, make, open};
-
-const NEW: NewInode = NewInode {
-    mode: 0o644,
-    umask: 0,
-    uid: 0,
-    gid: 0,
-    held: false,
-};
+use crate::image::{NEW, clock, finish, make, open};
 
 const LETTERS: &[(&str, Flags)] = &[
     ("i", Flags::IMMUTABLE),

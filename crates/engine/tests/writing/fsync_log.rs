@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use device::BlockDevice;
-use lanefs_engine::{Ino, InodeFs, MountOptions, NewInode, RenameFlag};
+use lanefs_engine::{Ino, InodeFs, MountOptions, RenameFlag};
 use simulate::{CowDevice, Fault, Recorder};
 use sync::Arc;
 use testkit::{KernelMount, Manifest, sha256};
@@ -13,13 +13,7 @@ use crate::files::contents;
 use crate::image::{clock, make, open};
 use crate::interop::manifest;
 
-pub const NEW: NewInode = NewInode {
-    mode: 0o644,
-    umask: 0,
-    uid: 0,
-    gid: 0,
-    held: false,
-};
+pub use crate::image::NEW;
 
 /// A counter's value.
 pub fn count(fs: &InodeFs, name: &str) -> u64 {

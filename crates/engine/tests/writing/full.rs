@@ -4,21 +4,14 @@ use std::collections::BTreeMap;
 
 use device::BlockDevice;
 use lanefs_engine::{
-    Allocate, BlockClaimant, Error, Ino, InodeFs, MountOptions, NewInode, RenameFlag, XattrFlag,
+    Allocate, BlockClaimant, Error, Ino, InodeFs, MountOptions, RenameFlag, XattrFlag,
 };
 use simulate::CowDevice;
 use sync::{Arc, Mutex, Rank};
 
 use crate::files::{contents, judge, judge_image, opened};
-use crate::image::{clock, make, open, record, sweep};
+use crate::image::{NEW, clock, make, open, record, sweep};
 
-const NEW: NewInode = NewInode {
-    mode: 0o644,
-    umask: 0,
-    uid: 0,
-    gid: 0,
-    held: false,
-};
 const THREADS: u64 = 4;
 
 /// Files by name, as far as they were written.

@@ -2,20 +2,12 @@
 //! free stays exact, and e2fsck agrees.
 
 use device::BlockDevice;
-use lanefs_engine::{Ino, InodeFs, MountOptions, NewInode};
+use lanefs_engine::{Ino, InodeFs, MountOptions};
 use sync::Arc;
 
 use crate::files::judge_image;
-use crate::image::{clock, make};
+use crate::image::{NEW, clock, make};
 use simulate::CowDevice;
-
-const NEW: NewInode = NewInode {
-    mode: 0o644,
-    umask: 0,
-    uid: 0,
-    gid: 0,
-    held: false,
-};
 
 /// Bytes for the blocks of four groups of 1,024 blocks.
 const FOUR_GROUPS: usize = 4 * 1024 / 8 * 3;

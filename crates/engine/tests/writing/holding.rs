@@ -4,15 +4,7 @@ use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode, limits};
 use simulate::CowDevice;
 use sync::Arc;
 
-use crate::image::{clock, finish, make};
-
-const NEW: NewInode = NewInode {
-    mode: 0o644,
-    umask: 0,
-    uid: 0,
-    gid: 0,
-    held: false,
-};
+use crate::image::{NEW, clock, finish, make};
 
 #[test]
 fn a_held_inode_that_left_memory_is_still_held_when_its_name_goes() {

@@ -3,13 +3,22 @@
 use std::path::Path;
 
 use device::BlockDevice;
-use lanefs_engine::{InodeFs, MountOptions, Timestamp};
+use lanefs_engine::{InodeFs, MountOptions, NewInode, Timestamp};
 use ondisk::Superblock;
 use simulate::{CowDevice, Cut, Cuts, Recorder};
 use sync::Arc;
 
 /// Where the superblock is.
 const SUPERBLOCK: u64 = 1024;
+
+/// Root's file with the usual permissions.
+pub const NEW: NewInode = NewInode {
+    mode: 0o644,
+    umask: 0,
+    uid: 0,
+    gid: 0,
+    held: false,
+};
 
 /// A clock that stands still.
 pub fn clock() -> Timestamp {

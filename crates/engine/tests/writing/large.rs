@@ -2,18 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use lanefs_engine::{Ino, InodeFs, NewInode, RenameFlag};
+use lanefs_engine::{Ino, InodeFs, RenameFlag};
 use testkit::Random;
 
-use crate::image::{finish, make};
-
-const NEW: NewInode = NewInode {
-    mode: 0o644,
-    uid: 0,
-    gid: 0,
-    umask: 0,
-    held: false,
-};
+use crate::image::{NEW, finish, make};
 
 fn shuffle<T>(random: &mut Random, items: &mut [T]) {
     for last in (1..items.len()).rev() {

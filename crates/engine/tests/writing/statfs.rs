@@ -1,12 +1,12 @@
 //! What statfs tells is the kernel's, whether the image is opened to be read or to be written to.
 
 use device::{BlockDevice, FileDevice};
-use lanefs_engine::{Ino, InodeFs, MountOptions, NewInode, StatFs, Superblock};
+use lanefs_engine::{Ino, InodeFs, MountOptions, StatFs, Superblock};
 use ondisk::Feature;
 use std::path::PathBuf;
 use sync::Arc;
 
-use crate::image::{make, open};
+use crate::image::{NEW, make, open};
 
 const FORMS: [&[&str]; 6] = [
     &["-t", "ext2", "-b", "1024"],
@@ -16,14 +16,6 @@ const FORMS: [&[&str]; 6] = [
     &["-b", "1024", "-O", "^extents,^64bit"],
     &["-b", "4096", "-O", "^flex_bg"],
 ];
-
-const NEW: NewInode = NewInode {
-    mode: 0o644,
-    umask: 0,
-    uid: 0,
-    gid: 0,
-    held: false,
-};
 
 fn numbers(found: StatFs) -> [u64; 5] {
     [

@@ -4,21 +4,14 @@
 use std::ops::Range;
 
 use device::{BlockDevice, DeviceError};
-use lanefs_engine::{Allocate, Error, Ino, InodeFs, MountOptions, NewInode};
+use lanefs_engine::{Allocate, Error, Ino, InodeFs, MountOptions};
 use simulate::{CowDevice, Cuts, Recorder};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{Arc, Mutex, Rank};
 
 use crate::files::{contents, judge_image};
-use crate::image::{clock, make, sweep};
+use crate::image::{NEW, clock, make, sweep};
 
-const NEW: NewInode = NewInode {
-    mode: 0o644,
-    umask: 0,
-    uid: 0,
-    gid: 0,
-    held: false,
-};
 const ALL: Range<u64> = 0..u64::MAX;
 
 /// A device that overwrites discarded ranges with garbage, and records them.

@@ -1,16 +1,9 @@
 //! Renames that leave a whiteout: its owner, refusals, and what a cut leaves; the model has the rest.
 
-use lanefs_engine::{Error, FileType, Ino, InodeFs, NewInode, RenameFlag, XattrFlag};
+use lanefs_engine::{Error, FileType, Ino, InodeFs, RenameFlag, XattrFlag};
 
-use crate::image::{finish, make, record, sweep};
+use crate::image::{NEW, finish, make, record, sweep};
 
-const NEW: NewInode = NewInode {
-    mode: 0o644,
-    umask: 0,
-    uid: 0,
-    gid: 0,
-    held: false,
-};
 const OWNER: (u32, u32) = (1000, 1001);
 
 /// What an inode's name stands for: nothing, a whiteout, or another file of this size.

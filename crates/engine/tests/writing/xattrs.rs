@@ -5,25 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode, XattrFlag};
+use lanefs_engine::{Error, Ino, InodeFs, MountOptions, XattrFlag};
 use model::Random;
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use simulate::CowDevice;
 use sync::Arc;
 
 use crate::files::{opened, with_files};
-use crate::image::{clock, finish, make, record, sweep};
+use crate::image::{NEW, clock, finish, make, record, sweep};
 
 /// Names to values.
 pub type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;
-
-const NEW: NewInode = NewInode {
-    mode: 0o644,
-    umask: 0,
-    uid: 0,
-    gid: 0,
-    held: false,
-};
 
 const PROFILES: [&[&str]; 4] = [
     &["-b", "1024"],
