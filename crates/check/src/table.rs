@@ -169,7 +169,7 @@ impl InodeTable {
         })
     }
 
-    /// Inodes with more names than links, where the word says that no name is missing.
+    /// Inodes with more names than links, whose word shows no missing name.
     pub fn with_more_names(&self) -> Vec<Ino> {
         let table = self.table.lock();
         let inodes = table.keys().map(|ino| Ino(*ino));

@@ -12,7 +12,7 @@ use crate::context::Context;
 /// How often the bar is drawn at most, in times a second.
 const RATE: u8 = 10;
 
-/// The bar of one build; draws nothing where none is wanted.
+/// The bar of one build; draws nothing if progress is not wanted.
 pub struct Bar(Option<ProgressBar>);
 
 impl Bar {

@@ -32,7 +32,7 @@ impl SpoolFile {
         })
     }
 
-    /// Adds bytes at the end; gives their place.
+    /// Appends bytes; returns their offset.
     ///
     /// # Errors
     /// When the folder has no room for them.

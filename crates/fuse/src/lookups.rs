@@ -132,7 +132,7 @@ impl Lookups {
         is_gone
     }
 
-    /// Forgets all inodes; gives those that were known.
+    /// Forgets all inodes; returns those that were known.
     pub(crate) fn forget_all(&self) -> Vec<Ino> {
         let known = self.shards.iter().flat_map(|shard| {
             let known = std::mem::take(&mut *shard.lock());

@@ -66,7 +66,7 @@ pub(crate) struct Caller {
 #[derive(Clone, Copy)]
 pub(crate) struct WriteOrigin {
     pub(crate) caller: Caller,
-    /// The kernel says that the file loses set-user-ID and set-group-ID.
+    /// Whether the kernel reports that the file loses set-user-ID and set-group-ID.
     pub(crate) unprivileged: bool,
     /// The kernel writes pages back that programs changed before. It does not look at how many bytes were written.
     pub(crate) from_cache: bool,

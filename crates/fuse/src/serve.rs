@@ -60,7 +60,7 @@ const WISHES: u64 = abi::init::ASYNC_READ
     | abi::init::EXPLICIT_INVAL_DATA
     // The kernel then asks once for a file's capabilities, not at each write.
     | abi::init::HANDLE_KILLPRIV_V2
-    // It says whether an ACL takes set-group-ID off.
+    // With it, the kernel reports whether an ACL clears set-group-ID.
     | abi::init::SETXATTR_EXT
     // Handles mean what they meant also when the inode left the kernel's memory, or on a later mount.
     | abi::init::EXPORT_SUPPORT

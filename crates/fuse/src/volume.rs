@@ -39,7 +39,7 @@ const COPY_MOST: u64 = 64 << 20;
 /// A mounted image.
 pub(crate) struct MountedImage {
     fs: Fs,
-    /// Whether it is open for writing: inodes are held only then, as else none is deleted.
+    /// Whether it is open for writing. Inodes are held only then, because otherwise no inode is deleted.
     is_writable: bool,
     lookups: Lookups,
     handles: Handles,

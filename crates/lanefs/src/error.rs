@@ -16,7 +16,7 @@ use crate::make::MakeError;
 pub enum Error {
     /// The file system says no; where, if a path is known.
     Fs {
-        /// The path in the image, as bytes; empty when none is known.
+        /// The path in the image, as bytes; empty when the path is not known.
         path: Vec<u8>,
         /// What it says.
         source: engine::Error,
@@ -93,7 +93,7 @@ impl Error {
         errno::of(self).raw_os_error()
     }
 
-    /// Whether the file system says that something does not exist.
+    /// Whether the error means that something does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(

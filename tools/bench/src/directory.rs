@@ -128,7 +128,7 @@ fn succeed(path: &Path, command: &mut Command) -> Result<(), Error> {
 }
 
 impl HostDirectory {
-    /// Removes what a FUSE server left of removed files in a directory; says whether there is nothing else.
+    /// Removes what a FUSE server left of removed files in a directory; returns whether nothing else is there.
     fn unhide(&self, parent: &OwnedFd, name: &str) -> Result<bool, Error> {
         let dir = self.open_dir(parent, name)?;
         let mut names = Vec::new();

@@ -21,7 +21,7 @@ pub fn scratch() -> PathBuf {
     }
 }
 
-/// Removes all that this process made in these directories and that is still there; says whether nothing is left.
+/// Removes all that this process made in these directories and that still exists; returns whether nothing is left.
 #[must_use]
 pub fn clear(directories: &[PathBuf]) -> bool {
     // All of them, whatever came of the ones before.

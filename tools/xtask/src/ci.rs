@@ -59,7 +59,7 @@ const BESIDE: [&str; 2] = ["sharing", "instructions"];
 /// The first step that needs all processors.
 const ALONE: &str = "tests";
 
-/// Runs the steps with these names, all where none is named.
+/// Runs the steps with these names, or all if no name is given.
 pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
     let is_step = |name: &&&str| STEPS.iter().any(|(step, _)| step == *name);
     if let Some(unknown) = names.iter().find(|name| !is_step(name)) {

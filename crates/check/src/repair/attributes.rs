@@ -189,7 +189,7 @@ fn overlaps(area: ListPlace<'_>, entries: &[XattrEntry<'_>]) -> bool {
     spans.windows(2).any(|pair| pair[1].0 < pair[0].1)
 }
 
-/// Adds an empty attribute that says that there is inline data. False where it does not fit.
+/// Adds an empty attribute, which marks inline data; returns false if it does not fit.
 pub fn add_inline_data(slot: &mut [u8]) -> bool {
     let Some(area) = inode::attribute_area_mut(slot) else {
         return false;

@@ -285,7 +285,7 @@ fn inline_symlink(inode: &mut Inode, slot: &mut [u8]) -> bool {
     is_kept && inode.size_both_words() > 0
 }
 
-/// The map, and what follows from it. A file that can't be without blocks and has none is freed.
+/// Repairs the map, and the fields that follow from it. A file that must have blocks and has none is deleted.
 fn blocks(
     edit: &mut Edit<'_, '_>,
     ino: Ino,

@@ -16,7 +16,7 @@ use crate::repair::edit::Edit;
 
 const ENTRY: usize = 12;
 
-/// What a map says that can be believed.
+/// The valid part of a map.
 #[derive(Default)]
 pub struct FileMap {
     /// In the order of the file.

@@ -51,7 +51,7 @@ impl Args {
     }
 }
 
-/// Copies a file; says whether all of it could be read.
+/// Copies a file; returns whether all of it could be read.
 pub fn copy(
     context: &Context,
     target: &ImagePath,

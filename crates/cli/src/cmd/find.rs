@@ -98,7 +98,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Searches below a path; says whether to go on.
+    /// Searches below a path; returns whether the search continues.
     fn target(
         &mut self,
         fs: &Fs,

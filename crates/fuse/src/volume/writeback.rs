@@ -25,7 +25,7 @@ const HOLD_MOST: Duration = Duration::from_secs(1);
 ///
 /// The two files of an exchange share one delay: a second one could not begin while a commit waits for the first.
 ///
-/// The lock is held for a look. There are no more entries than files open to be written.
+/// The lock is held briefly. There are at most as many entries as files that are open for writing.
 pub(super) struct HeldFiles {
     /// Whether `files` has any, or had.
     is_used: Hint<bool>,

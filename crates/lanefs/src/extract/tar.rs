@@ -173,7 +173,7 @@ fn record(pax: &mut Vec<u8>, key: &[u8], value: &[u8]) {
 struct Header([u8; BLOCK]);
 
 impl Header {
-    /// Sets a text field, cut if it must be; says whether it fits and needs no record.
+    /// Sets a text field, cut off if it is too long; returns whether it fits and needs no record.
     fn text(&mut self, at: usize, len: usize, text: &[u8]) -> bool {
         let kept = text.len().min(len);
         self.0[at..at + kept].copy_from_slice(&text[..kept]);

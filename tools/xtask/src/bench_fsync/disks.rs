@@ -192,7 +192,7 @@ impl Drop for Disks {
     }
 }
 
-/// Asks until it is so, or patience is at its end; says whether it is.
+/// Asks until the condition holds or the time is over; returns whether it holds.
 fn until(mut is_so: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();
     loop {

@@ -79,7 +79,7 @@ pub fn check_sizes(pages: &[Page], violations: &mut Vec<Violation>) {
     }
 }
 
-/// Checks the links of a page. `exists` says whether a path from the root does.
+/// Checks the links of a page. `exists` tells whether a path from the root exists.
 pub fn check_links(
     page: &Page,
     pages: &[Page],

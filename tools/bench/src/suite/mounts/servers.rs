@@ -201,7 +201,7 @@ impl Mounted {
         let begin = clock::now();
         loop {
             let list = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-            // The first answer says that the server serves.
+            // The first answer shows that the server works.
             if list.contains(&wanted) && self.directory.metadata().is_ok() {
                 return Ok(());
             }
