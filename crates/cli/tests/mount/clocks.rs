@@ -129,14 +129,6 @@ fn a_clock_that_is_set_changes_times_of_files_and_delays_no_commit() {
     }
 }
 
-/// Whether a mount takes requests over io_uring: a program that waits for such a server while it is stopped can't be
-/// killed.
-fn is_over_ring(served: &Served) -> bool {
-    let mut text = [0; 4096];
-    let len = rustix::fs::getxattr(served.path(), "lanefs.options", &mut text[..]).unwrap();
-    String::from_utf8_lossy(&text[..len]).contains("transport=io_uring")
-}
-
 /// Continues a server that a test has stopped, when dropped.
 struct Stopped(String);
 
@@ -181,7 +173,7 @@ fn a_server_that_was_stopped_goes_on_and_one_that_stays_stopped_can_be_killed() 
     };
     for options in ["commit=1", "commit=1,nofuseblk"] {
         let mut served = Served::start(&image, options);
-        if is_over_ring(&served) {
+        if served.is_over_ring() {
             testkit::skip("a server with io_uring is not stopped");
             return served.unmount();
         }

@@ -121,6 +121,14 @@ impl Served {
         self.process.id()
     }
 
+    /// Whether it takes requests over io_uring, where no thread polls, and a program that waits for a stopped server
+    /// can't be killed.
+    pub fn is_over_ring(&self) -> bool {
+        let mut text = [0; 4096];
+        let len = rustix::fs::getxattr(self.path(), "lanefs.options", &mut text[..]).unwrap();
+        String::from_utf8_lossy(&text[..len]).contains("transport=io_uring")
+    }
+
     /// The status of the process, if it has ended.
     pub fn poll(&mut self) -> std::io::Result<Option<ExitStatus>> {
         self.process.try_wait()
