@@ -273,6 +273,7 @@ mod tests {
         "LANEFS_CRASH_CLIENT_SOCKET",
         "LANEFS_MEASURED_IMAGE",
         "LANEFS_SHARING",
+        "LANEFS_TEST_CLOCK",
         "LANEFS_TEST_IGNORES_SIGNALS",
     ];
     /// Variables of users that make no test longer: places, programs, where to begin, what to keep, what to write.
