@@ -24,6 +24,7 @@ pub use manifest::{Differences, Manifest, ManifestEntry, sha256};
 pub use model::Random;
 pub use power_cut::{DiskEvent, PowerCuts, surviving_writes};
 pub use programs::{
-    KernelMount, copy_program, e2fsck, found_nothing, have, is_root, run, skip, write_script,
+    KernelMount, copy_program, e2fsck, found_nothing, have, is_root, number_in, run, skip,
+    write_script,
 };
 pub use signals::heed_signals;

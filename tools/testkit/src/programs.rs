@@ -7,6 +7,13 @@ use std::process::{Command, Output};
 
 use crate::e2fsprogs::e2fsck_with;
 
+/// The number that a variable of the environment has, the usual one without it or if it is none.
+#[must_use]
+pub fn number_in(variable: &str, usual: u64) -> u64 {
+    let value = std::env::var(variable).ok();
+    value.and_then(|value| value.parse().ok()).unwrap_or(usual)
+}
+
 /// Whether the tests run as root.
 #[must_use]
 pub fn is_root() -> bool {

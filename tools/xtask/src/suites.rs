@@ -105,6 +105,18 @@ const SUITES: &[Suite] = &[
     },
     Suite {
         name: "long",
+        of: &["-p", "lanefs-engine", "--test", "writing"],
+        filters: &["log_turns::"],
+        env: &[("LANEFS_NEAR_TURNS", "2")],
+    },
+    Suite {
+        name: "long",
+        of: &["-p", "lanefs-journal", "--test", "it"],
+        filters: &["under_schedules"],
+        env: &[("LANEFS_SCHEDULES", "1000")],
+    },
+    Suite {
+        name: "long",
         of: &["-p", "lanefs-fuse", "--lib"],
         filters: &["requests_that_no_kernel_sends"],
         env: &[("LANEFS_HOSTILE_REQUESTS", "300000")],

@@ -37,11 +37,6 @@ const COMMANDS: &[&str] = &[
     "dump IMAGE deleted",
 ];
 
-fn asked(variable: &str, usual: u64) -> u64 {
-    let value = std::env::var(variable).ok();
-    value.and_then(|value| value.parse().ok()).unwrap_or(usual)
-}
-
 /// What running a command took.
 #[derive(Clone, Copy, Default)]
 struct Cost {
@@ -130,11 +125,14 @@ fn many_commands_on_damaged_images_end_within_bounds_of_time_and_memory() {
 
 /// As the tests above, with each `every`th command in turn unless `LANEFS_EVERY` is given.
 fn run_on_damaged_images(every: u64) {
-    let (first, count) = (asked("LANEFS_FIRST", 1000), asked("LANEFS_MUTANTS", 1));
+    let (first, count) = (
+        testkit::number_in("LANEFS_FIRST", 1000),
+        testkit::number_in("LANEFS_MUTANTS", 1),
+    );
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("image");
     let mut most: BTreeMap<&str, Cost> = BTreeMap::new();
-    let every = usize::try_from(asked("LANEFS_EVERY", every)).unwrap_or(1);
+    let every = usize::try_from(testkit::number_in("LANEFS_EVERY", every)).unwrap_or(1);
     let (mut images, mut runs, mut failed) = (0, 0, Vec::new());
     for seed in seeds() {
         let structures = Structures::of(&PatchedBytes::new(seed.bytes.clone()));

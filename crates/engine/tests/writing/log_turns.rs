@@ -95,7 +95,7 @@ fn promised(events: &[Event]) -> [u64; THREADS] {
     promised
 }
 
-/// Cuts around the turns of the log, and some of all others.
+/// Cuts around the turns of the log, each twelfth or each `LANEFS_NEAR_TURNS`th, and some of all others.
 fn chosen(cuts: &Cuts) -> Vec<usize> {
     let mut turned = BTreeMap::new();
     for (number, event) in cuts.events().iter().enumerate() {
@@ -104,10 +104,11 @@ fn chosen(cuts: &Cuts) -> Vec<usize> {
         }
     }
     let points: Vec<usize> = cuts.points().collect();
+    let near = testkit::number_in("LANEFS_NEAR_TURNS", 12) as usize;
     let every = (points.len() / 12).max(1);
     let is_near = |point: &usize| turned.values().any(|at| (*at).abs_diff(*point) < 24);
     let some = points.iter().enumerate();
-    some.filter(|(number, point)| number % every == 0 || is_near(point) && number % 6 == 0)
+    some.filter(|(number, point)| number % every == 0 || is_near(point) && number % near == 0)
         .map(|(_, point)| *point)
         .collect()
 }

@@ -13,14 +13,13 @@ use crate::image::Image;
 const INTERVAL: Duration = Duration::from_millis(1);
 const POLL: Duration = Duration::from_micros(20);
 const CHANGES: u64 = 8;
-const SCHEDULES: u64 = 300;
 
 #[test]
 fn under_schedules_a_change_is_committed_whenever_it_comes() {
     let Some(image) = Image::make(1024, "64bit,metadata_csum") else {
         return;
     };
-    for seed in 0..SCHEDULES {
+    for seed in 0..testkit::number_in("LANEFS_SCHEDULES", 100) {
         let bank = Bank::open(&image, image.options(), None);
         let points = 1_000_000;
         let run = schedule::run(SchedulePlan { seed, points }, || {

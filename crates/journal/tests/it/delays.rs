@@ -11,7 +11,6 @@ use crate::image::Image;
 
 /// Of the schedule's own time.
 const MOST: Duration = Duration::from_millis(1);
-const SCHEDULES: u64 = 400;
 const POINTS: u64 = 1_000_000;
 
 /// A commit waits for a delay, a second delay waits for that commit, and a freeze, which waits for no delay, does the
@@ -21,7 +20,7 @@ fn under_schedules_a_delay_begins_when_the_commit_it_waits_for_is_done_by_anothe
     let Some(image) = Image::make(1024, "64bit,metadata_csum") else {
         return;
     };
-    for seed in 0..SCHEDULES {
+    for seed in 0..testkit::number_in("LANEFS_SCHEDULES", 100) {
         let bank = Bank::open(&image, image.options(), None);
         let points = POINTS;
         let run = schedule::run(SchedulePlan { seed, points }, || {
@@ -52,7 +51,7 @@ fn under_schedules_a_commit_waits_for_a_delay_and_no_longer_than_its_time() {
     let Some(image) = Image::make(1024, "64bit,metadata_csum") else {
         return;
     };
-    for seed in 0..SCHEDULES / 2 {
+    for seed in 0..testkit::number_in("LANEFS_SCHEDULES", 100) / 2 {
         let is_ended_early = seed % 2 == 0;
         let bank = Bank::open(&image, image.options(), None);
         let points = POINTS;
