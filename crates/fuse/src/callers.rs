@@ -61,15 +61,18 @@ fn is_admin(status: &str) -> bool {
 }
 
 /// The caller with the user and the group of its process, for a request that has none; with those of nobody if the host
-/// does not know the process.
+/// does not know the process. A thread of the kernel acts for others (the NFS server does), and the host shows the
+/// thread as root; so it counts as nobody.
 pub(crate) fn identified(caller: Caller) -> Caller {
     identified_by(caller, &status_of(caller.pid))
 }
 
 fn identified_by(caller: Caller, status: &str) -> Caller {
+    let is_kernel = value_in(status, "Kthread:").trim() == "1";
     // The real, effective and saved one, and the one for access to files.
     let of_files = |name| {
         let number = value_in(status, name).split_whitespace().nth(3);
+        let number = number.filter(|_| !is_kernel);
         number.and_then(|number| number.parse().ok())
     };
     Caller {
@@ -126,6 +129,9 @@ mod tests {
         };
         let found = identified_by(caller, "Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n");
         assert_eq!((found.uid, found.gid, found.pid), (4, 8, 7));
+        let kernel = "Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nKthread:\t1\n";
+        let kernel = identified_by(caller, kernel);
+        assert_eq!((kernel.uid, kernel.gid), (abi::NO_ID, abi::NO_ID));
         let unknown = identified_by(Caller { uid: 0, ..caller }, "");
         assert_eq!((unknown.uid, unknown.gid), (abi::NO_ID, abi::NO_ID));
     }
