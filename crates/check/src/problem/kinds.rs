@@ -104,7 +104,7 @@ problems! {
         "the error is cleared";
     JournalReplayFailed 0x8000000A Journal Damage Refuses
         "the journal can't be replayed: {name}"
-        "what is sound is replayed, and the log is emptied";
+        "if only copies of blocks are damaged, the others are replayed; the rest is lost, and the log is emptied";
     JournalReplayed 0x8000000B Journal Note Mends
         "the journal was replayed in memory; what is reported is the state after it"
         "the log is replayed on the image";

@@ -474,7 +474,7 @@ fn a_damaged_log_on_another_device_is_given_up_by_a_repair_of_everything_alone()
         let said = format!("{}{}", printed(&output), error(&output));
         assert_eq!(output.status.code(), Some(1), "{what}: {said}");
         assert!(
-            said.contains("[repaired: what is sound is replayed"),
+            said.contains("[repaired: if only copies of blocks are damaged"),
             "{what}: {said}"
         );
         for options in [&["-n"][..], &["-y"], &["-fp"]] {

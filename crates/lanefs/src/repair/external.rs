@@ -13,8 +13,8 @@ use crate::substitute::first;
 /// The most blocks of a journal: e2fsck makes no larger one.
 const BLOCKS_MAX: u64 = 10_240_000;
 
-/// Empties the log. Returns false, and writes nothing, if the device is not the journal of this file system or serves
-/// others, too.
+/// Empties the log. Returns false, and writes nothing, if the device is not the journal of this file system, or its
+/// journal's superblock names another one as its user.
 ///
 /// # Errors
 /// When the device fails.
@@ -42,7 +42,8 @@ pub(super) fn empty(
     let mut bytes = [0; JournalSuperblock::SIZE];
     journal.read_at(offset, &mut bytes)?;
     let old = JournalSuperblock::from_bytes(bytes);
-    if old.kind().is_some() && old.users_count() > 1 {
+    let serves_others = old.users_count() > 1 || old.users().any(|user| user != sb.uuid());
+    if old.kind().is_some() && serves_others {
         return Ok(false);
     }
     let mut new = jbd2::empty_superblock(size, count, 0, at + 1, header.uuid());

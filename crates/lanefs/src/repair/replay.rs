@@ -161,6 +161,9 @@ impl Log<'_> {
                     replay.failed = Some(failed);
                 }
             }
+            Err(recovery::Error::Corrupt(corrupt)) if is_elsewhere => {
+                return self.give_up(sb, geometry, &corrupt);
+            }
             Err(recovery::Error::Corrupt(_)) => {}
             Err(error) => return Err(error.into()),
         }
@@ -173,7 +176,8 @@ impl Log<'_> {
     /// Gives up a damaged log on another device: else a later replay could overwrite what is repaired.
     ///
     /// # Errors
-    /// When a device fails, or only a repair of everything may do this.
+    /// When a device fails, the log was not the same each time it was read, the device serves another file system, or
+    /// only a repair of everything may do this.
     fn give_up(
         &self,
         sb: &Superblock,
@@ -181,6 +185,10 @@ impl Log<'_> {
         corrupt: &Corrupt,
     ) -> Result<Replay, RepairError> {
         let refused = || RepairError::Replay((*corrupt).into());
+        if corrupt.site() == Site::JournalUnstable {
+            // A second try may read the log as it is.
+            return Err(refused());
+        }
         let journal = self.journal_device.as_ref();
         let journal = journal.filter(|_| self.scope == RepairScope::All);
         let journal = journal.ok_or_else(refused)?;

@@ -3,7 +3,7 @@
 use device::{BlockDevice, MemoryDevice};
 use lanefs::repair::{RepairScope, repair};
 use ondisk::jbd2::JournalSuperblock;
-use ondisk::{Feature, Features};
+use ondisk::{Feature, Features, Superblock};
 use sync::Arc;
 use sync::atomic::AtomicBool;
 
@@ -72,4 +72,35 @@ fn fast_commits_on_another_device_are_brought_home() {
     // The log is empty: a second repair changes nothing.
     let outcome = mend();
     assert!(!outcome.has_written(), "{outcome:?}");
+}
+
+/// Repairs a file system whose log on another device is damaged, and whose journal's superblock names this user.
+/// Returns whether the repair succeeded, and the journal's device before and after it.
+fn with_damaged_log(user: impl Fn(&Superblock) -> [u8; 16]) -> (bool, Vec<u8>, Vec<u8>) {
+    let kind = &KINDS[0];
+    let (image, mut log) = moved(&dirty(kind));
+    let size = kind.block_size.bytes();
+    let at = if size == 1024 { 2 } else { 1 };
+    let mut journal = JournalSuperblock::read(&log[at * size..]).unwrap();
+    journal.set_users(&[user(&first(&image))]);
+    journal.seal();
+    let start = at * size;
+    log[start..start + JournalSuperblock::SIZE].copy_from_slice(journal.bytes());
+    // The checksum of the first descriptor block becomes wrong.
+    let descriptor = start - at * size + journal.start() as usize * size;
+    log[descriptor + size - 1] ^= 1;
+    let journal: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&log));
+    let cancelled = AtomicBool::new(false);
+    let (options, device) = (options(&cancelled, None), on(&image));
+    let shared = Some(Arc::clone(&journal));
+    let repaired = repair(&device, shared, RepairScope::All, &options, NOW);
+    (repaired.is_ok(), log, bytes_of(&*journal))
+}
+
+#[test]
+fn a_damaged_log_is_given_up_if_it_is_this_file_systems_and_no_other() {
+    let (is_repaired, before, after) = with_damaged_log(Superblock::uuid);
+    assert!(is_repaired && before != after);
+    let (is_repaired, before, after) = with_damaged_log(|_| *b"another's system");
+    assert!(!is_repaired && before == after);
 }
