@@ -131,7 +131,7 @@ fn commit(root: &Path) -> Result<String, String> {
         let output = output.map_err(|error| format!("git does not start: {error}"))?;
         Ok::<String, String>(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    let options = ["--unified=0", "--no-renames", "--no-ext-diff"];
+    let options = ["--unified=0", "--no-renames", "--no-ext-diff", "--no-color"];
     let commits = git(&["log", "--abbrev=7", "--format=%h"])?;
     for commit in commits.lines() {
         let show = ["show", "--format=", "-m", "--first-parent", commit];
