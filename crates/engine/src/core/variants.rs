@@ -190,7 +190,7 @@ forms! {
 /// How many inode numbers are set aside for a directory and its files.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum DirReserve {
-    /// None until a directory has its second file; then a quarter of the number of its names (`auto`).
+    /// Reserves nothing until a directory has its second file, then a quarter of the number of its names (`auto`).
     #[default]
     Auto,
     /// None (`off`).

@@ -25,7 +25,7 @@ const EXTENTS: usize = 32_768;
 const USUAL_FILES: usize = 500_000;
 /// Bytes of a block of the image.
 const BLOCK: usize = 4096;
-/// Bytes of the image of those files beyond a quarter more than they take: the journal and the tables.
+/// Bytes for the journal and the tables. The image of those files is this much larger than five quarters of their size.
 const ROOM: u64 = 64 << 20;
 /// Bytes of a tar's block.
 const TAR_BLOCK: usize = 512;

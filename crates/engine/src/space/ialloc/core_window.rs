@@ -92,7 +92,7 @@ impl CoreWindows {
         (Some(chunk.first()), share - chunk.len())
     }
 
-    /// Gives all numbers back; returns how many they were.
+    /// Gives back all inode numbers that are left, and returns their count.
     pub(super) fn draw_back(&self, inodes: &InodeNumbers) -> u32 {
         let of_lane = |lane: &Lane| {
             let mut parts = lane.0.lock();

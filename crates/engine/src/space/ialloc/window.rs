@@ -143,7 +143,7 @@ impl Window {
         (taken, filling.share - count, looked)
     }
 
-    /// Gives all numbers back; returns how many they were.
+    /// Gives back all inode numbers that are left, and returns their count.
     pub(super) fn draw_back(&self) -> u32 {
         let mut state = self.state.lock();
         give_back(&self.inodes, &mut state)
