@@ -153,7 +153,7 @@ fn ext2_and_ext3_are_clean_and_the_kernel_works_on_them() {
 }
 
 #[test]
-#[ignore = "e2fsck takes a minute over half a million groups"]
+#[ignore = "e2fsck takes a minute over half a million groups: cargo xtask suites long"]
 fn the_largest_images_are_clean_and_the_kernel_works_on_them() {
     // Few file systems have files beyond 16 TiB.
     let place = Path::new("/dev/shm");

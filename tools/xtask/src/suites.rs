@@ -152,6 +152,7 @@ const SUITES: &[Suite] = &[
         &[("LANEFS_REPAIR_DIRTY", "50")],
     ),
     ignored("measure", &["-p", "lanefs-mkfs", "--test", "times"], &[]),
+    ignored("long", &["-p", "lanefs-mkfs", "--test", "matrix"], &[]),
     ignored(
         "measure",
         &["-p", "lanefs-engine", "--test", "measuring"],
@@ -307,25 +308,56 @@ mod tests {
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
     }
 
-    /// Adds the variables that the sources in a folder name.
-    fn gather(folder: &Path, found: &mut BTreeSet<String>) {
+    /// Calls this with the path and the text of each source in a folder.
+    fn each_source(folder: &Path, with: &mut dyn FnMut(&Path, &str)) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                gather(&path, found);
+                each_source(&path, with);
             } else if path.extension().is_some_and(|it| it == "rs") {
-                let text = fs::read_to_string(&path).unwrap();
-                for (at, _) in text.match_indices("LANEFS_") {
-                    let is_inside =
-                        |c: char| c == '_' || c.is_ascii_uppercase() || c.is_ascii_digit();
-                    let rest = &text[at..];
-                    let end = rest.find(|c| !is_inside(c)).unwrap_or(rest.len());
-                    if end > "LANEFS_".len() {
-                        found.insert(rest[..end].to_owned());
-                    }
-                }
+                with(&path, &fs::read_to_string(&path).unwrap());
             }
         }
+    }
+
+    /// Adds the variables that a source names.
+    fn gather(text: &str, found: &mut BTreeSet<String>) {
+        for (at, _) in text.match_indices("LANEFS_") {
+            let is_inside = |c: char| c == '_' || c.is_ascii_uppercase() || c.is_ascii_digit();
+            let rest = &text[at..];
+            let end = rest.find(|c| !is_inside(c)).unwrap_or(rest.len());
+            if end > "LANEFS_".len() {
+                found.insert(rest[..end].to_owned());
+            }
+        }
+    }
+
+    #[test]
+    fn every_ignored_test_that_names_a_suite_is_run_by_it() {
+        let mut seen = 0;
+        let mut judge = |path: &Path, text: &str| {
+            // In two parts: else the test would find this line.
+            for (at, _) in text.match_indices(concat!("#[ig", "nore = \"")) {
+                let (reason, rest) = text[at..].split_once("\"]").unwrap();
+                let Some((_, suite)) = reason.split_once("cargo xtask suites ") else {
+                    continue;
+                };
+                let name = rest.split_once("fn ").unwrap().1;
+                let name = name.split_once('(').unwrap().0.trim();
+                let module = path.file_stem().unwrap().to_string_lossy();
+                let whole = format!("{module}::{name}");
+                let is_run = SUITES.iter().any(|it| {
+                    let is_named = it.filters.iter().any(|filter| whole.contains(filter));
+                    it.name == suite && it.env.is_empty() && (is_named || it.filters.is_empty())
+                });
+                assert!(is_run, "the suite {suite} does not run {whole}");
+                seen += 1;
+            }
+        };
+        for folder in ["crates", "tools"] {
+            each_source(&root().join(folder), &mut judge);
+        }
+        assert!(seen > 20, "{seen}");
     }
 
     #[test]
@@ -333,7 +365,9 @@ mod tests {
      {
         let mut found = BTreeSet::new();
         for folder in ["crates", "tools"] {
-            gather(&root().join(folder), &mut found);
+            each_source(&root().join(folder), &mut |_, text| {
+                gather(text, &mut found)
+            });
         }
         let page = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
         let set: BTreeSet<&str> = SUITES
