@@ -364,7 +364,7 @@ impl Gathered<'_> {
         let block_size = self.mounted.volume().geometry().block_size();
         let root = inode.block_area();
         // With names, its record is there twice.
-        let records = 1 + u64::from(!self.changes.names_of(inode.ino()).is_empty());
+        let records = 1 + u64::from(self.changes.has_names(inode.ino()));
         let extents = match extent::depth(root) {
             0 => extent::ROOT_ENTRIES,
             _ => extent::block_entries(block_size.bytes()),

@@ -303,6 +303,13 @@ impl EpochChanges {
         })
     }
 
+    /// Whether [`EpochChanges::names_of`] has any.
+    pub(crate) fn has_names(&self, ino: Ino) -> bool {
+        let shard = self.shard(ino).lock();
+        let changed = shard.inodes.get(&ino);
+        changed.is_some_and(|changed| !changed.names.is_empty())
+    }
+
     /// Every inode that a changed name stood for since it was logged, or else in this epoch: before its first change
     /// and now among them.
     pub(crate) fn inodes_of(&self, place: &NamePlace) -> Vec<Ino> {
