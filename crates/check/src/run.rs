@@ -1,4 +1,4 @@
-//! The passes in their order.
+//! Runs the passes of a check in their order.
 
 use std::ops::Range;
 
@@ -23,15 +23,17 @@ use crate::{backups, dirs, geometry, links, paths, quota, special, tally, times,
 /// How to check.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
-    /// Threads; 0 for as many as run at once.
+    /// The number of threads; 0 for one for each processor that the process may use.
     pub threads: usize,
-    /// Bytes that the record of blocks in use may take; without it, what the whole file system needs.
+    /// The most bytes that the record of blocks in use takes, though never less than one group needs. Without it, the
+    /// record covers the whole file system at once.
     pub memory: Option<u64>,
-    /// The copy of the superblock to use, in KiB from the start.
+    /// Where the copy of the superblock to use is, in KiB from the device's start. Without it, the first superblock is
+    /// used, or a copy if that is damaged.
     pub superblock: Option<u64>,
-    /// The journal was replayed into this device by the caller.
+    /// Whether the caller has replayed the journal into this device.
     pub is_replayed: bool,
-    /// Ends the check early once set.
+    /// Once set, the check ends early with [`Error::Cancelled`].
     pub cancelled: &'a AtomicBool,
     /// Called with the progress of the passes, often and from any thread.
     pub progress: &'a (dyn Fn(PassProgress) + Sync),
@@ -39,7 +41,7 @@ pub struct Options<'a> {
     pub trace: Option<&'a (dyn Fn(PassSpan) + Sync)>,
 }
 
-/// What the passes learned of a file system, beside its problems: what a repair decides from.
+/// What the passes learned of a file system besides its problems. A repair decides by it.
 pub struct Facts {
     pub sb: Superblock,
     pub geometry: Geometry,
@@ -47,19 +49,19 @@ pub struct Facts {
     pub metadata: MetadataRuns,
     pub claims: Claims,
     pub inodes: InodeTable,
-    /// Inodes that wait to be removed. Sorted.
+    /// The inodes that the orphan list and the orphan file name. Sorted.
     pub orphans: Vec<u32>,
     pub tree: Tree,
-    /// Part of the inodes or of a map could not be read: more may be in use than is known.
+    /// Whether part of the inodes or of a map could not be read, so that more may be in use than is known.
     pub has_unread: bool,
 }
 
-/// A report, and what it was made from as far as that could be read.
+/// A report, with the superblock and the facts that it was made from, if they could be read.
 pub struct Examined {
     pub report: Report,
-    /// The superblock that serves, and its numbers.
+    /// The superblock that the check used, and its geometry.
     pub layout: Option<(Superblock, Geometry)>,
-    /// None where the descriptors can't be used.
+    /// `None` if the superblock or the descriptors can't be used.
     pub facts: Option<Facts>,
 }
 
@@ -83,16 +85,16 @@ impl Examined {
 /// Checks the file system on a device.
 ///
 /// # Errors
-/// When there can be no verdict; whatever is wrong with the file system is in the report.
+/// If no verdict is possible. What is wrong with the file system is not an error, but in the report.
 pub fn check(device: &dyn BlockDevice, options: &Options<'_>) -> Result<Report, Error> {
     Ok(examine(device, options)?.report)
 }
 
-/// As [`check`], and adds a note for each time of the superblock that is more than a day later than `now`, in seconds
-/// since 1970.
+/// Checks as [`check`] does, and adds a note for each time in the superblock that is more than a day later than `now`,
+/// which is in seconds since 1970.
 ///
 /// # Errors
-/// As [`check`].
+/// Those of [`check`].
 pub fn check_at(
     device: &dyn BlockDevice,
     options: &Options<'_>,
@@ -103,7 +105,7 @@ pub fn check_at(
     Ok(examined.report)
 }
 
-/// Checks the file system on a device and returns what was learned of it, too.
+/// Checks the file system on a device, and also returns what it learned of it.
 pub fn examine(device: &dyn BlockDevice, options: &Options<'_>) -> Result<Examined, Error> {
     let findings = Findings::new();
     if options.is_replayed {
@@ -179,7 +181,8 @@ fn go_on(volume: &Volume<'_>) -> Result<(), Error> {
     }
 }
 
-/// The first window's blocks are claimed by the inode pass; for each other one the inodes are read again.
+/// Records and compares the blocks of the windows after the first. The inode pass did that for the first window; for
+/// each other one the inodes are read again.
 fn other_windows(
     volume: &mut Volume<'_>,
     windows: &[Range<u32>],

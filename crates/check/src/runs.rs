@@ -1,6 +1,6 @@
-//! Runs of blocks: first block and length each.
+//! Runs of blocks, each a pair of its first block and its length.
 
-/// The runs sorted, with those joined that overlap or touch.
+/// Sorts runs, and joins those that overlap or touch.
 pub fn merged(mut runs: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     runs.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::new();
@@ -15,7 +15,7 @@ pub fn merged(mut runs: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     merged
 }
 
-/// Whether any of `count` blocks from `first` on is in these runs, which are merged.
+/// Whether any of the `count` blocks from `first` on is in `runs`, which must be [`merged`].
 pub fn overlap(runs: &[(u64, u64)], first: u64, count: u64) -> bool {
     let at = runs.partition_point(|(start, len)| start + len <= first);
     let run = runs.get(at);

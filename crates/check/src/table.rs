@@ -1,35 +1,37 @@
-//! What is known of each inode: two bytes, in pieces that are allocated when the first inode in use is met.
+//! What the check knows of each inode: a word of two bytes. Words are allocated in pieces of 512, each when the
+//! first of its inodes is recorded.
 //!
 //! ```text
-//! bits 15..8   the state: type, and what passes behind need to know
-//! bits  7..0   names that are still missing: links stored minus names found; 255 where the sum is in a table
+//! bits 15..8   the state: the type, and what later passes need to know
+//! bits  7..0   names that are still missing: links stored minus names found; 255 if the table has that sum
 //! ```
 //!
-//! Names beyond those stored are counted in the table too. It has few entries: inodes with 255 or more links, and those
-//! with more names than links, which are damaged.
+//! Names beyond the stored links are counted in the table too. It has few entries: inodes with 255 or more links, and
+//! inodes with more names than links, which are damaged.
 
 use std::collections::HashMap;
 
 use ondisk::{FileType, Geometry, Group, Ino};
 use sync::{Guarded, Mutex, OnceLock, Rank};
 
-/// What the inode pass says of an inode: the type's number in the low three bits (0 where the mode names none).
+/// What the inode pass learned of an inode. The low three bits are the number that a directory entry has for its type,
+/// or 0 if the mode names none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct State(pub u8);
 
 impl State {
     /// The inode is in use.
     pub const USED: u8 = 0x80;
-    /// The inode is broken in a way that is reported where a name leads to it.
+    /// The inode is damaged in a way that is reported at the names that lead to it.
     pub const BAD: u8 = 0x08;
     /// The inode holds the value of an attribute.
     pub const VALUE: u8 = 0x10;
-    /// The inode waits to be deleted: no name is needed.
+    /// The inode is an orphan without links, so it needs no name.
     pub const ORPHAN: u8 = 0x20;
     /// The inode is encrypted.
     pub const ENCRYPTED: u8 = 0x40;
 
-    /// The inode's block in the table can't be read: whether it is in use is not known.
+    /// The inode's block can't be read, so whether it is in use is not known.
     pub const UNREAD: State = State(State::BAD);
 
     /// Whether this bit is set.
@@ -48,9 +50,9 @@ impl State {
     }
 }
 
-/// Inodes whose words are allocated together.
+/// The number of inodes whose words are allocated together.
 const PIECE: u32 = 512;
-/// The low byte of a word whose missing names are counted in the table.
+/// The low byte of a word if the table counts the inode's names.
 const IN_TABLE: u16 = 0xFF;
 
 type Piece = OnceLock<Box<[Guarded<u16>]>>;
@@ -60,14 +62,14 @@ pub struct InodeTable {
     geometry: Geometry,
     /// By group, then by piece of its inodes. [read by later passes]
     groups: Box<[OnceLock<Box<[Piece]>>]>,
-    /// Names found minus links stored, where a word can't hold that. [job]
+    /// By inode number, names found minus links stored, for inodes whose word can't hold that. [job]
     table: Mutex<HashMap<u32, i64>>,
-    /// Whether the table has any entry. [read by later passes]
+    /// Whether the table has an entry. [read by later passes]
     has_table: Guarded<bool>,
 }
 
 impl InodeTable {
-    /// No inode is in use.
+    /// A table in which no inode is in use.
     pub fn new(geometry: &Geometry) -> InodeTable {
         InodeTable {
             geometry: *geometry,
@@ -116,7 +118,7 @@ impl InodeTable {
         self.has_table.set(true);
     }
 
-    /// What is known of an inode; nothing of one that is not in use.
+    /// The state of an inode; the default state if it is not in use.
     pub fn state(&self, ino: Ino) -> State {
         match self.slot(ino) {
             Some(word) => State((word.get() >> 8) as u8),
@@ -124,7 +126,7 @@ impl InodeTable {
         }
     }
 
-    /// Counts a name.
+    /// Counts a name that leads to the inode.
     pub fn link(&self, ino: Ino) {
         let Some(slot) = self.slot(ino) else { return };
         let fewer = |word: u16| match word & 0xFF {
@@ -137,7 +139,7 @@ impl InodeTable {
         }
     }
 
-    /// Names found minus links stored.
+    /// The number of names found minus the number of links stored.
     pub fn balance(&self, ino: Ino) -> i64 {
         let Some(slot) = self.slot(ino) else { return 0 };
         let missing = slot.get() & 0xFF;
@@ -151,7 +153,8 @@ impl InodeTable {
         }
     }
 
-    /// The words of a group's inodes that are in use or can't be read, with their indices in the group.
+    /// The inodes of a group that are in use or can't be read: the index in the group, the state, and whether names are
+    /// missing or the table has the sum.
     pub fn in_group(&self, group: Group) -> impl Iterator<Item = (u32, State, bool)> + '_ {
         let pieces = self.groups[group.0 as usize].get();
         let pieces = pieces.into_iter().flat_map(|pieces| pieces.iter());
@@ -169,7 +172,8 @@ impl InodeTable {
         })
     }
 
-    /// Inodes with more names than links, whose word shows no missing name.
+    /// The inodes with more names than links. Their word shows no missing name, so [`InodeTable::in_group`] does
+    /// not mark them.
     pub fn with_more_names(&self) -> Vec<Ino> {
         let table = self.table.lock();
         let inodes = table.keys().map(|ino| Ino(*ino));

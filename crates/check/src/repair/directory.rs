@@ -1,7 +1,8 @@
-//! Directories under repair: entries are read as far as they can be, judged, and written back.
+//! Repairs directories: reads the entries that can be read, decides which of them stay and under which name, and
+//! writes them back.
 //!
-//! Where only entries are wrong, each block is packed anew and the index stays as it is. Where a block is missing, or
-//! the index is wrong, the directory is rebuilt ([`super::rebuild`]).
+//! If only entries are wrong, each entry stays in its block, and the index is not touched. If a block is missing, the
+//! index is wrong, or an entry needs another block, the whole directory is rebuilt ([`super::rebuild`]).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -18,14 +19,14 @@ use crate::table::State;
 /// Bytes of the longest suffix of a new name.
 const SUFFIX_MAX: usize = "~4294967295".len();
 
-/// What a repair knows of directories as a whole.
+/// Names that must be removed although the directory's own entries don't show it.
 #[derive(Default)]
 pub struct Parents {
-    /// For a directory with several names: the one directory that keeps a name of it.
+    /// By a directory that has several names, the parent that keeps one of them.
     pub chosen: BTreeMap<u32, u32>,
-    /// Directories that lose the name they have, because that closes a loop.
+    /// Directories that lose their name because it closes a loop.
     pub cut: HashSet<u32>,
-    /// Directories and inodes that they must not name.
+    /// Pairs of a directory and an inode that it must not name.
     pub refused: HashSet<(u32, u32)>,
 }
 
@@ -37,10 +38,12 @@ pub struct Judge<'a, 'e, 'd> {
     pub ino: Ino,
     pub flags: Flags,
     names: HashSet<Vec<u8>>,
-    /// By the start of a name, the number with which the search for a new one begins.
+    /// By the start of a name, the number with which the search for a free suffix begins. Without it, many equal
+    /// names would take quadratic time.
     numbers: HashMap<Vec<u8>, u32>,
+    /// Subdirectories that have kept a name so far.
     children: HashSet<u32>,
-    /// A name was changed.
+    /// Whether a name was changed.
     pub is_renamed: bool,
 }
 
@@ -64,14 +67,14 @@ impl<'a, 'e, 'd> Judge<'a, 'e, 'd> {
         }
     }
 
-    /// The record as it should be; none where it goes.
+    /// Returns the record as it should be, or `None` if it must be removed.
     pub fn judge(&mut self, record: &Record) -> Option<Record> {
         let geometry = &self.edit.geometry;
         if record.ino < geometry.first_ino() || record.ino.0 > geometry.inodes_count() {
             return None;
         }
         let state = self.facts.inodes.state(record.ino);
-        // What an inode is that the device can't read is not known: its name stays.
+        // An inode that the device can't read may be in use, so its name stays.
         let is_unread = state == State::UNREAD;
         if !state.is_used() && !is_unread || is_dots(&record.name) || record.name.is_empty() {
             return None;
@@ -146,8 +149,8 @@ impl<'a, 'e, 'd> Judge<'a, 'e, 'd> {
     }
 }
 
-/// Sets a directory right. `rebuilds` says that its index is wrong; `more` are entries that it gets; `parent` is what
-/// '..' must name.
+/// Corrects a directory's entries and makes `change`. Returns `None`, and changes nothing, if the inode is not a
+/// directory or a block of it can't be read.
 pub fn mend(
     edit: &mut Edit<'_, '_>,
     facts: &Facts,
@@ -194,7 +197,8 @@ pub fn mend(
     rebuild::write(edit, &mut directory, all, parent)
 }
 
-/// What '..' should name as far as is known: the directory that it names, else the one that names this one.
+/// What '..' should name: the directory that it names now, or else the one that has this directory's name, or else the
+/// root.
 fn parent_of(facts: &Facts, directory: &ParsedDirectory) -> Ino {
     let is_directory = |ino: u32| {
         let state = facts.inodes.state(Ino(ino));
@@ -211,17 +215,21 @@ fn parent_of(facts: &Facts, directory: &ParsedDirectory) -> Ino {
     if parent == 0 { Ino::ROOT } else { Ino(parent) }
 }
 
-/// What a directory needs beside the judgement of its entries.
+/// What is changed in a directory in addition to entries that are wrong.
 #[derive(Default)]
 pub struct DirectoryChange {
+    /// The index is wrong, so the directory is rebuilt.
     pub rebuilds: bool,
+    /// What '..' must name; without it, [`mend`] finds the parent.
     pub parent: Option<Ino>,
+    /// Entries to be added.
     pub more: Vec<Record>,
-    /// A name that its entry loses to one of `more`.
+    /// The name of an entry that is renamed, because one of `more` needs it.
     pub moves: Option<Vec<u8>>,
 }
 
-/// Bytes that records take in a part; the first one of a directory with blocks begins with the dots.
+/// Bytes that these records take in a part, with '.' and '..' if they are in it. They are in the first block, but an
+/// inline directory stores them apart from its records.
 fn used(directory: &ParsedDirectory, index: usize, records: &[Record]) -> usize {
     let dots = if index == 0 && !directory.is_inline() {
         24
@@ -235,8 +243,8 @@ fn used(directory: &ParsedDirectory, index: usize, records: &[Record]) -> usize 
         .sum::<usize>()
 }
 
-/// Puts records into parts with room, in order. Returns those that no part has room for: all, if the index decides the
-/// part.
+/// Adds records, in order, to parts that have room. Returns the records that found none. In an indexed directory the
+/// hash of a name decides its part, so all records are returned.
 fn place(directory: &ParsedDirectory, kept: &mut [Vec<Record>], records: &[Record]) -> Vec<Record> {
     if directory.is_indexed() {
         return records.to_vec();
@@ -258,7 +266,7 @@ fn place(directory: &ParsedDirectory, kept: &mut [Vec<Record>], records: &[Recor
     rest.cloned().collect()
 }
 
-/// Whether all records fit where they are.
+/// Whether the records of each part fit into it.
 fn is_packed(directory: &ParsedDirectory, kept: &[Vec<Record>]) -> bool {
     let mut parts = directory.parts.iter().zip(kept).enumerate();
     parts.all(|(index, (part, records))| {
@@ -344,7 +352,8 @@ fn write_inline(
     edit.set_slot(directory.ino, slot)
 }
 
-/// A directory with one new block: the fields of an inode that becomes one.
+/// Makes an empty directory with one new block, and returns its inode. The caller stores it in the slot of `ino`, in
+/// place of `old`.
 pub fn new_inode(edit: &mut Edit<'_, '_>, ino: Ino, parent: Ino, old: &Inode) -> Option<Inode> {
     let block = edit.new_block()?;
     let mut inode = Inode::zeroed();

@@ -1,4 +1,4 @@
-//! The file system's own files under repair: journal, orphans, the resize inode, quota files, the multi-mount block.
+//! Repairs the journal, the record of orphans, the resize inode and the block of the multi-mount protection.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::repair::{attributes, map};
 use crate::run::Facts;
 use crate::{limits, runs};
 
-/// Sets right what the codes name. `shared` are the runs of blocks that are claimed more than once.
+/// Repairs what `codes` report. `shared` are the runs of blocks that are claimed more than once.
 pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, codes: &BTreeSet<Code>, shared: &[(u64, u64)]) {
     let has = |wanted: &[Code]| wanted.iter().any(|code| codes.contains(code));
     if has(&[
@@ -29,7 +29,7 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, codes: &BTreeSet<Code>, share
     if is_inode_wrong {
         journal_inode(edit, facts, shared);
     }
-    // What the log holds was given up, so no later replay may write it over what is repaired now.
+    // The caller gave up what the log holds. It is emptied, or a later replay would overwrite what is repaired now.
     let is_given_up = has(&[Code::JournalReplayFailed]);
     if is_given_up || !is_inode_wrong && has(&[Code::JournalSuperblock, Code::JournalFirst]) {
         reset_journal(edit, facts);
@@ -59,7 +59,7 @@ fn remove_feature(edit: &mut Edit<'_, '_>, feature: Feature) {
     edit.set_superblock();
 }
 
-/// Does for orphans what a mount does: those without links are deleted, the others are cut to their size.
+/// Does what a mount does with orphans: those without links are deleted, the others are truncated to their size.
 fn orphans(edit: &mut Edit<'_, '_>, facts: &Facts) {
     for ino in facts.orphans.iter().copied().map(Ino) {
         orphan(edit, ino);
@@ -108,7 +108,7 @@ fn orphan(edit: &mut Edit<'_, '_>, ino: Ino) -> Option<()> {
     edit.set_inode(ino, &inode)
 }
 
-/// The blocks of a file of the file system itself.
+/// The inode and the blocks of one of the file system's own files. `None` if its map is damaged or has a hole.
 fn file(edit: &Edit<'_, '_>, ino: Ino) -> Option<(Inode, Vec<u64>)> {
     let inode = edit.inode(ino)?;
     let is_file = inode.file_type() == Some(FileType::Regular) && inode.links_count() > 0;
@@ -145,11 +145,11 @@ fn empty_orphan_file(edit: &mut Edit<'_, '_>, ino: Ino) -> Option<()> {
     Some(())
 }
 
-/// Gives the file system a journal: the inode from its copy in the superblock, or else a new one. Without space for one
-/// the feature is removed.
+/// Gives the file system a journal: restores the inode from its copy in the superblock, or else makes a new journal, or
+/// else, without space for one, removes the feature.
 fn journal_inode(edit: &mut Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)]) {
     if edit.slot(Ino::JOURNAL).is_none() {
-        // The device can't read it: it may be right.
+        // An inode that the device can't read may be right.
         return;
     }
     let own = JournalBlocks::of(edit, facts, shared);
@@ -167,12 +167,12 @@ fn journal_inode(edit: &mut Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)]) 
     }
 }
 
-/// Which blocks a journal may have: those of the inode that is the journal now, and those that nothing claims.
+/// Decides which blocks a journal may use: those that nothing claims, and those that only the present journal claims.
 struct JournalBlocks<'a> {
     facts: &'a Facts,
     /// Runs that are claimed more than once.
     shared: &'a [(u64, u64)],
-    /// The blocks of the journal's inode that can be found: runs, merged.
+    /// The runs that the present journal's inode maps, as far as its map can be read; merged.
     now: Vec<(u64, u64)>,
 }
 
@@ -191,7 +191,7 @@ impl<'a> JournalBlocks<'a> {
         }
     }
 
-    /// Whether nothing else claims the block.
+    /// Whether nothing but the journal claims the block.
     fn may_have(&self, block: u64) -> bool {
         if runs::overlap(self.shared, block, 1) {
             return false;
@@ -205,8 +205,8 @@ impl<'a> JournalBlocks<'a> {
     }
 }
 
-/// `inode`, changed to the journal's inode that the superblock backs up: its map and its size. `None` if the superblock
-/// has no such backup.
+/// Returns `inode` with the map and the size of the journal that the superblock backs up, or `None` if it has no such
+/// backup.
 pub fn backed_up_journal(sb: &Superblock, mut inode: Inode) -> Option<Inode> {
     if sb.journal_backup_type() != 1 {
         return None;
@@ -261,8 +261,8 @@ fn restore_journal(edit: &mut Edit<'_, '_>, own: &JournalBlocks<'_>) -> Option<(
     edit.set_slot(Ino::JOURNAL, slot)
 }
 
-/// The blocks of a new journal: those that the old one has and nothing else claims, then free ones. The log begins
-/// empty, so their order does not matter.
+/// Finds blocks for a new journal: first those that only the old journal claims, then free ones. The log begins empty,
+/// so their order does not matter.
 fn journal_places(
     edit: &mut Edit<'_, '_>,
     own: &JournalBlocks<'_>,
@@ -291,7 +291,7 @@ fn journal_places(
     (places.len() >= ondisk::jbd2::BLOCKS_MIN as usize).then_some(places)
 }
 
-/// An empty journal, as large as the old one was, or as mke2fs makes it.
+/// Makes an empty journal, of the old one's size if that is known, else of the size that mke2fs chooses.
 fn new_journal(edit: &mut Edit<'_, '_>, own: &JournalBlocks<'_>) -> Option<()> {
     let size = edit.geometry.block_size();
     let words = edit.sb.journal_backup();
@@ -334,7 +334,7 @@ fn new_journal(edit: &mut Edit<'_, '_>, own: &JournalBlocks<'_>) -> Option<()> {
     name_journal(edit, &inode)
 }
 
-/// Writes into the superblock which inode is the journal, and its copy of that.
+/// Records in the superblock which inode is the journal, and a copy of that inode's map and size.
 fn name_journal(edit: &mut Edit<'_, '_>, inode: &Inode) -> Option<()> {
     let mut backup = [0; 17];
     for (index, word) in backup.iter_mut().take(15).enumerate() {
@@ -350,7 +350,8 @@ fn name_journal(edit: &mut Edit<'_, '_>, inode: &Inode) -> Option<()> {
     edit.set_superblock()
 }
 
-/// The number of a transaction that is later than what any of these blocks of a log holds.
+/// A transaction number that is later than any in these blocks of a log. The first block, which holds the journal's
+/// superblock, is left out.
 fn next_tid(edit: &Edit<'_, '_>, blocks: &[u64]) -> Option<Tid> {
     let mut tid = Tid(1);
     for block in blocks.iter().skip(1) {
@@ -366,7 +367,8 @@ fn next_tid(edit: &Edit<'_, '_>, blocks: &[u64]) -> Option<Tid> {
     Some(tid)
 }
 
-/// A new journal superblock without features, whose next transaction has a number that no block of the log has.
+/// Empties a journal by a new superblock without features. Its next transaction gets a number that no block of the log
+/// has, so that none of them is ever replayed.
 fn reset_journal(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
     let (inode, blocks) = file(edit, facts.sb.journal_ino()?)?;
     let size = edit.geometry.block_size();
@@ -391,15 +393,15 @@ fn write_journal_superblock(
     Some(())
 }
 
-/// Marks a log empty that the superblock does not ask to replay and that can't be replayed, as e2fsck does. A log with
-/// unknown features may be sound, and is left.
+/// Marks the log as empty, as e2fsck does: the file system's superblock does not ask for a replay, and the log can't be
+/// replayed. A log with unknown features may be sound, and is left as it is.
 fn empty_journal(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
     let (_, blocks) = file(edit, facts.sb.journal_ino()?)?;
     let mut journal = JournalSuperblock::read(&edit.block(*blocks.first()?)?)?;
     if journal.features().unknown().is_some() {
         return None;
     }
-    // A log has fewer transactions than blocks: the next number is one that none of them has.
+    // A log has fewer transactions than blocks, so none of them has the number that is reached by adding the blocks.
     journal.set_sequence(Tid(journal
         .sequence()
         .0
@@ -408,7 +410,7 @@ fn empty_journal(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
     write_journal_superblock(edit, blocks[0], &mut journal)
 }
 
-/// Clears the error that the journal has on record.
+/// Clears the error number that the journal's superblock records.
 fn clear_errno(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
     let (_, blocks) = file(edit, facts.sb.journal_ino()?)?;
     let mut journal = JournalSuperblock::read(&edit.block(*blocks.first()?)?)?;
@@ -442,8 +444,8 @@ fn mmp(edit: &mut Edit<'_, '_>) -> Option<()> {
     Some(())
 }
 
-/// Builds the resize inode anew: a double-indirect block that names the reserved descriptor blocks, each of which names
-/// its copies.
+/// Rebuilds the resize inode: its double-indirect block points to the reserved descriptor blocks, and each of those
+/// points to its copies in other groups. Without the feature, the inode is cleared.
 pub fn resize_inode(edit: &mut Edit<'_, '_>) -> Option<()> {
     let geometry = edit.geometry;
     if !edit.has(Feature::RESIZE_INODE) {
@@ -487,7 +489,7 @@ pub fn resize_inode(edit: &mut Edit<'_, '_>) -> Option<()> {
     inode.set_ctime(time);
     inode.set_mtime(time);
     inode.set_atime(time);
-    // With bigalloc each of its blocks counts as a cluster.
+    // With bigalloc, each block of the resize inode counts as a cluster.
     let sectors = blocks << (size.bits() - 9) << geometry.cluster_ratio_bits();
     let _ = inode.set_sectors(sectors, false, size);
     let mut slot = vec![0; geometry.inode_size()];

@@ -1,11 +1,12 @@
-//! Searches for the inode table of a group whose descriptor names another place.
+//! Searches for the inode table of a group whose descriptor may name a wrong place.
 //!
-//! The table may be in the place that a copy of the descriptor names. The table of the first group may also be in any
-//! place where the root's slot holds a directory, or the journal's slot holds the map that the superblock backs up.
+//! The table may be in the place that a copy of the descriptor names. The first group's table may also be at any block
+//! of the group where the root's slot would hold a directory, or the journal's slot the map that the superblock backs
+//! up.
 //!
-//! The log holds copies of table blocks, too, and without checksums of inodes a place in the log can seem to hold more
-//! inodes than the table. So a place that overlaps the log or the metadata of other groups is chosen only if no other
-//! place is left.
+//! The log contains copies of table blocks. Without checksums of inodes, a place in the log can look more like the
+//! table than the table itself. So a place that overlaps the log or the metadata of other groups is chosen only if no
+//! other place is left.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -21,7 +22,7 @@ use crate::repair::{map, special};
 use crate::report::Problem;
 use crate::runs;
 
-/// Blocks of a table that are read to find out whether it is one.
+/// The most blocks that are read to judge whether a place holds a table.
 const SAMPLE: u32 = 64;
 /// The most places that the search compares.
 const PLACES: usize = 1024;
@@ -58,18 +59,19 @@ pub fn doubtful_groups(geometry: &Geometry, problems: &[Problem]) -> BTreeSet<Gr
     groups
 }
 
-/// Blocks that an inode table does not overlap.
+/// Blocks that are used by something else, so an inode table does not overlap them.
 #[derive(Default)]
 struct Others {
-    /// Bitmaps and tables of other groups, and copies of superblock and descriptors.
+    /// Bitmaps and tables of other groups, copies of the superblock and of the descriptors, and the block of the
+    /// multi-mount protection.
     metadata: MetadataRuns,
     /// The runs of the log, merged.
     log: Vec<(u64, u64)>,
 }
 
 impl Others {
-    /// The blocks that the first group's table does not overlap. The log is where the superblock's backup of its map
-    /// places it, or else where the journal's inode in any of the tables at `places` does.
+    /// The blocks that the first group's table does not overlap. The log's blocks are taken from the map that the
+    /// superblock backs up, or else from the journal's inodes in the tables that may be at `places`.
     fn of_first(edit: &Edit<'_, '_>, places: &[FsBlock]) -> Others {
         let mmp = metadata::mmp_block(&edit.sb, &edit.geometry);
         let behind = edit.descs().filter(|(group, _)| *group != Group(0));
@@ -88,8 +90,8 @@ impl Others {
         }
     }
 
-    /// The blocks that the group's table, in one of these places, does not overlap. Empty for other groups than the
-    /// first: descriptors name all their places, and no search finds more.
+    /// The blocks that the table of `group` does not overlap. Empty for groups other than the first: their places come
+    /// from descriptors only, not from a search of blocks.
     fn of(edit: &Edit<'_, '_>, group: Group, places: &[FsBlock]) -> Others {
         match group {
             Group(0) => Others::of_first(edit, places),
@@ -97,27 +99,28 @@ impl Others {
         }
     }
 
-    /// Whether one of the others overlaps these blocks.
+    /// Whether any of these blocks is used by something else.
     fn overlap(&self, first: u64, count: u64) -> bool {
         runs::overlap(&self.log, first, count) || self.metadata.overlaps(first, count)
     }
 }
 
-/// The runs that this inode of the journal maps; `None` if no journal begins there.
+/// The runs that this inode of the journal maps; `None` if its first block does not begin like a journal.
 fn log_runs(edit: &Edit<'_, '_>, inode: &Inode) -> Option<Vec<(u64, u64)>> {
     let map = map::read(edit, Ino::JOURNAL, inode)?;
     BlockHeader::of(&edit.block(map.place(0)?)?)?;
     Some(map.runs.iter().map(|run| (run.pblk, run.len)).collect())
 }
 
-/// The runs of the log according to the journal's inode in the first group's table, if that is in this place.
+/// The runs of the log, as the journal's inode maps them if the first group's table begins at `table`.
 fn log_of_table(edit: &Edit<'_, '_>, table: FsBlock) -> Option<Vec<(u64, u64)>> {
     let inode = Inode::parse(&slot_in(edit, table, Ino::JOURNAL)?).ok()?;
     let is_file = inode.file_type() == Some(FileType::Regular) && map::is_mapped(&inode);
     is_file.then(|| log_runs(edit, &inode)).flatten()
 }
 
-/// Corrects a descriptor if another place than the one that it names is more likely to hold the group's inode table.
+/// Corrects a group's descriptor if the inode table is more likely to be in another place than in the one that the
+/// descriptor names.
 pub fn find_table(edit: &mut Edit<'_, '_>, copies: &DescriptorCopies, group: Group) -> Option<()> {
     let mut desc = edit.desc(group)?;
     let named = desc.inode_table();
@@ -141,19 +144,19 @@ pub fn find_table(edit: &mut Edit<'_, '_>, copies: &DescriptorCopies, group: Gro
     Some(())
 }
 
-/// The most likely place of a group's table; the place that the descriptor names is not considered.
+/// The most likely place of a group's table, except the one that the descriptor names.
 pub fn best_table(edit: &Edit<'_, '_>, group: Group, copy: Option<&GroupDesc>) -> Option<FsBlock> {
     likeliest(edit, group, &places_of_table(edit, group, copy))
 }
 
-/// The most likely of these places.
+/// The most likely of these places. A place that nothing else uses comes before one that something does, then the
+/// higher [`plausibility`] counts, then the smaller block number.
 fn likeliest(edit: &Edit<'_, '_>, group: Group, places: &[FsBlock]) -> Option<FsBlock> {
     let blocks = u64::from(edit.geometry.inode_table_blocks());
     let others = match places.len() {
         0 | 1 => Others::default(),
         _ => Others::of(edit, group, places),
     };
-    // Of equally likely places, the first one is taken.
     places.iter().copied().max_by_key(|place| {
         let is_apart = !others.overlap(place.0, blocks);
         (
@@ -164,7 +167,7 @@ fn likeliest(edit: &Edit<'_, '_>, group: Group, places: &[FsBlock]) -> Option<Fs
     })
 }
 
-/// Where a group's table may be, according to anything except its descriptor.
+/// The places where a group's table may be, except the one that its descriptor names.
 fn places_of_table(edit: &Edit<'_, '_>, group: Group, copy: Option<&GroupDesc>) -> Vec<FsBlock> {
     let geometry = &edit.geometry;
     let blocks = geometry.inode_table_blocks();
@@ -186,8 +189,8 @@ fn places_of_table(edit: &Edit<'_, '_>, group: Group, copy: Option<&GroupDesc>) 
     places
 }
 
-/// How many slots of a table in this place would hold an inode of the group, minus how many would hold garbage. Only
-/// the first [`SAMPLE`] blocks are read.
+/// How likely it is that the group's table begins at `table`: the number of slots that hold a plausible inode, minus
+/// those that hold garbage or can't be read. Only the first [`SAMPLE`] blocks are read.
 pub fn plausibility(edit: &Edit<'_, '_>, group: Group, table: FsBlock) -> i64 {
     let geometry = &edit.geometry;
     let size = geometry.inode_size();
@@ -235,7 +238,7 @@ fn slot_in(edit: &Edit<'_, '_>, table: FsBlock, ino: Ino) -> Option<Vec<u8>> {
     Some(slot.to_vec())
 }
 
-/// Whether a table in this place has a directory where the root must be. Its checksum may be wrong.
+/// Whether a table at this block has a directory in the root's slot. The checksum is not verified.
 fn looks_like_root(edit: &Edit<'_, '_>, table: FsBlock) -> bool {
     let inode = slot_in(edit, table, Ino::ROOT).and_then(|slot| Inode::parse(&slot).ok());
     inode.is_some_and(|inode| {
@@ -243,14 +246,14 @@ fn looks_like_root(edit: &Edit<'_, '_>, table: FsBlock) -> bool {
     })
 }
 
-/// Whether a table in this place has the root where it must be.
+/// Whether a table at this block has a plausible root directory in the root's slot.
 fn has_root(edit: &Edit<'_, '_>, table: FsBlock) -> bool {
     looks_like_root(edit, table)
         && slot_in(edit, table, Ino::ROOT)
             .is_some_and(|slot| is_plausible(&edit.geometry, Ino::ROOT, &slot))
 }
 
-/// Whether a table in this place has the journal's inode with this map.
+/// Whether a table at this block has an inode with the map of `journal` in the journal's slot.
 fn has_map(edit: &Edit<'_, '_>, table: FsBlock, journal: &Inode) -> bool {
     let inode = slot_in(edit, table, Ino::JOURNAL).and_then(|slot| Inode::parse(&slot).ok());
     inode.is_some_and(|inode| inode.block_area() == journal.block_area())

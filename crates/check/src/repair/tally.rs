@@ -1,5 +1,5 @@
-//! The last step of a repair: link counts, counts of references, bitmaps, and the counts of groups and superblock, all
-//! as the check found them.
+//! The last step of a repair: sets link counts, reference counts, bitmaps, and the counts of groups and superblock to
+//! what the check found.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::repair::edit::Edit;
 use crate::report::{Problem, Totals};
 use crate::run::Facts;
 
-/// Sets the counts of links and references right.
+/// Corrects the counts of links and references that `problems` report.
 pub fn links(edit: &mut Edit<'_, '_>, problems: &[Problem]) {
     for problem in problems {
         let Some(expected) = problem.expected else {
@@ -44,7 +44,7 @@ fn set_links(edit: &mut Edit<'_, '_>, ino: Ino, links: u64) -> Option<()> {
     let links = match u16::try_from(links) {
         Ok(links) if links <= 65_000 || !is_directory => links,
         _ if is_directory => {
-            // A count of 1 stands for more subdirectories than fit, which needs the feature dir_nlink.
+            // With dir_nlink, a count of 1 means that the directory has more links than the count can hold.
             if !edit.has(Feature::DIR_NLINK) {
                 let features = edit.sb.features().with(Feature::DIR_NLINK);
                 edit.sb.set_features(features);
@@ -112,7 +112,8 @@ fn one_group(edit: &mut Edit<'_, '_>, facts: &Facts, group: Group) -> Option<()>
     edit.set_desc(group, &desc)
 }
 
-/// What the disk's bitmap has in use stays in use, where not all that uses it could be read.
+/// Adds the bits that the disk's bitmap has set. Used if part of the inodes or maps can't be read, since those may use
+/// what nothing else claims.
 fn add_bits(used: &mut [u8], disk: &[u8]) {
     for (to, from) in used.iter_mut().zip(disk) {
         *to |= from;
