@@ -1,7 +1,7 @@
-//! The inodes that the kernel knows. The mount holds each of them from its lookup until the kernel forgets it, and
-//! makes the kernel drop their attributes after a change.
+//! Keeps account of the inodes that the kernel knows. A writable mount holds each of them from its first lookup until
+//! the kernel has forgotten it. After a change, the mount makes the kernel drop the attributes that have become old.
 //!
-//! What a crash leaves: an inode that is held without names is an orphan, which the next mount deletes.
+//! What a crash leaves: an inode that is held and has no name is an orphan, which the next mount deletes.
 
 use lanefs::{FileType, FsError, Ino, Metadata};
 
@@ -9,7 +9,7 @@ use super::MountedImage;
 use crate::operations::Operations;
 
 impl MountedImage {
-    /// Counts a lookup of an inode, and returns its metadata.
+    /// Counts a lookup of an inode and returns its metadata. If this is the first lookup, the inode is held.
     pub(super) fn enter(&self, ino: Ino) -> Result<Metadata, FsError> {
         if self.lookups.again(ino) {
             return self.tell(ino);
@@ -20,7 +20,8 @@ impl MountedImage {
         self.enter_held(ino)
     }
 
-    /// Counts a lookup of an inode that the caller has just held for it, and returns its metadata.
+    /// Counts a lookup of an inode that the caller has just held, and returns its metadata. If the kernel already knew
+    /// the inode, the additional hold is released.
     pub(super) fn enter_held(&self, ino: Ino) -> Result<Metadata, FsError> {
         if !self.lookups.first(ino) {
             self.let_go(ino);
@@ -28,8 +29,8 @@ impl MountedImage {
         self.tell(ino)
     }
 
-    /// Answers a lookup by number, which the kernel makes for handles (open_by_handle_at, an NFS server): it looks up
-    /// `.` in the inode that has the number now, and compares the generation itself.
+    /// Answers a lookup by number, and returns the inode's metadata. The kernel looks up `.` in an inode's number to
+    /// resolve a file handle (for open_by_handle_at, or an NFS server), and compares the generation itself.
     pub(super) fn by_number(&self, ino: Ino) -> Result<Metadata, FsError> {
         let fs = self.fs.inodes();
         let generation = fs.metadata(ino)?.generation;
@@ -38,7 +39,7 @@ impl MountedImage {
         self.enter_held(ino)
     }
 
-    /// The metadata of an inode whose lookup was counted. If it can't be read, the lookup is uncounted.
+    /// Returns the metadata of an inode whose lookup was counted. If it can't be read, the lookup is taken back.
     fn tell(&self, ino: Ino) -> Result<Metadata, FsError> {
         let metadata = self.fs.inodes().metadata(ino);
         if metadata.is_err() {
@@ -47,16 +48,17 @@ impl MountedImage {
         metadata
     }
 
-    /// Makes the kernel drop an inode's attributes and ACLs after a change whose answer does not carry them. Called
-    /// before the answer by the thread that serves the request: dropping attributes never waits.
+    /// Makes the kernel drop an inode's attributes and ACLs after a change whose answer does not carry them. The thread
+    /// that serves the request calls this before it answers, which can't deadlock: the kernel waits for nothing when it
+    /// drops attributes.
     pub(super) fn attributes_changed(&self, ino: Ino) {
         self.stale.attributes(ino);
     }
 
-    /// As [`Self::attributes_changed`], for inodes whose attributes the kernel itself drops when it has the answer.
-    /// That is too late if another process asked for the attributes, we answered before the change, and the kernel
-    /// stores that answer after it has dropped the attributes: the old ones would stay. So the kernel is told to drop
-    /// them, unless it has not asked for them since the last change.
+    /// Makes the kernel drop the attributes of inodes for which it does so itself once it has the answer. That alone is
+    /// not enough: if another process asks for the attributes and we answer before the change, the kernel may store
+    /// that answer after it has dropped the attributes, and the old ones would stay. Inodes whose attributes the kernel
+    /// was not shown since their last change are left out.
     pub(super) fn marked_by_kernel(&self, inos: &[Ino]) {
         for ino in inos {
             if self.lookups.hide(*ino) {
@@ -65,9 +67,9 @@ impl MountedImage {
         }
     }
 
-    /// Makes the kernel drop the listing of a directory that moved, because its entry `..` has changed. This can't
-    /// deadlock: the kernel changes nothing in that directory before it has the answer, and no process waits for a
-    /// request while it has a page of a listing locked.
+    /// Makes the kernel drop the listing of a moved directory, because its entry `..` has changed; does nothing for
+    /// other files. This can't deadlock: the kernel changes nothing in that directory before it has the answer, and no
+    /// process waits for a request while it has a page of a listing locked.
     pub(super) fn parent_changed(&self, moved: Ino) {
         let metadata = self.fs.inodes().metadata(moved);
         if metadata.is_ok_and(|metadata| metadata.file_type == FileType::Directory) {
@@ -75,7 +77,8 @@ impl MountedImage {
         }
     }
 
-    /// Makes the kernel drop the attributes of directories if a change of their names succeeded; returns its result.
+    /// Makes the kernel drop the attributes of `directories` if the change of their entries succeeded. Returns the
+    /// change's result.
     pub(super) fn after<T>(
         &self,
         changed: Result<T, FsError>,
@@ -90,7 +93,7 @@ impl MountedImage {
     /// Releases an inode that the kernel has forgotten.
     pub(super) fn let_go(&self, ino: Ino) {
         if self.is_writable {
-            // An inode that can't be deleted now stays an orphan, which the next mount deletes.
+            // If the release can't delete an inode without names, it stays an orphan, which the next mount deletes.
             let _ = self.fs.inodes().release(ino);
         }
     }
