@@ -1,29 +1,32 @@
-//! Workloads that wait for the device: small writes with fsyncs, and the loads of programs that live by fsync. Each
-//! load is defined here from what is known of the program, not replayed; directories are not synced, because no target
-//! has a call for it.
+//! Workloads that wait for the device: small writes with fsyncs, and the calls of programs that fsync often.
+//!
+//! The calls are written down here from what is known of each program; no trace of the program is replayed. Directories
+//! are not synced, because [`Target`] has no call for that.
 
 use lanefs::Error;
 
 use super::{WorkerJob, WorkerPlace, Workload, numbered};
 use crate::target::Target;
 
-/// Bytes of a write, and of a database's page.
+/// Bytes of a write, and of a page of the database.
 const WRITE: usize = 4096;
+/// The bytes that all writes take their data from.
 static BYTES: [u8; 8 * WRITE] = [0x5a; 8 * WRITE];
-/// Writes of a batch: no sample is longer than it must be.
+/// Writes in a batch. A sample ends only after a whole batch, so a batch is short.
 const WRITES: usize = 8;
-/// Bytes of a file that is overwritten, and of one that is written where nothing was.
+/// Bytes of the file that is overwritten.
 const WRITTEN: u64 = 4 << 20;
+/// Bytes of the sparse file.
 const SPARSE: u64 = 256 << 20;
 
-/// A file that is written and synced.
+/// Writes to one file and syncs it, after each write or after every fourth.
 pub(super) struct Writing<'t, T: Target> {
     place: WorkerPlace<'t, T>,
     workload: Workload,
     file: T::File,
     /// Writes so far.
     count: u64,
-    /// Where it was written last, in writes.
+    /// The index of the place that was written last.
     at: u64,
 }
 
@@ -53,12 +56,12 @@ impl<'t, T: Target> Writing<'t, T> {
         Ok(writing)
     }
 
-    /// The next place: each has its turn before one has its second.
+    /// The offset of the next write, in bytes. Every place of the file is written once before any is written again.
     fn next(&mut self) -> u64 {
         self.count += 1;
         match self.workload {
             Workload::Fsync => return (self.count - 1) % WRITES as u64 * WRITE as u64,
-            // These and the numbers of places have no divisor in common.
+            // Each of these steps has no common divisor with the number of places, so it reaches all of them.
             Workload::FsyncOverwrite | Workload::FsyncFourth => {
                 self.at = (self.at + 1009) % (WRITTEN / WRITE as u64);
             }
@@ -111,20 +114,20 @@ impl<T: Target> WorkerJob for Writing<'_, T> {
     }
 }
 
-/// Mails of a worker: with 16 workers as many as varmail's 1,000.
+/// The most mails of a worker. Those of 16 workers are about varmail's 1,000 files.
 const MAILS: usize = 60;
-/// The mails that exist at the start: 80 percent.
+/// Mails that exist at the start: 80 percent.
 const MAILS_THERE: usize = 48;
-/// Bytes of a mail at most; 16 KiB on the average.
+/// The most bytes of a new mail, and of an addition to one; 16 KiB on average.
 const MAIL: usize = 8 * WRITE;
-/// A mail is not appended to beyond this.
+/// A mail of this many bytes is no longer appended to, but overwritten from its start.
 const LONGEST_MAIL: u64 = 64 << 10;
 
-/// filebench's varmail: a mail removed; one made, written, synced, closed; one opened, read, appended to, synced,
-/// closed; one opened, read, closed.
+/// filebench's varmail. A batch is four operations: remove a mail; make, write, sync and close one; open, read, append
+/// to, sync and close one; open, read and close one.
 pub(super) struct Varmail<'t, T: Target> {
     place: WorkerPlace<'t, T>,
-    /// Sizes of the mails that are there.
+    /// By number, the size of each mail that exists.
     sizes: Vec<Option<u64>>,
 }
 
@@ -140,7 +143,7 @@ impl<'t, T: Target> Varmail<'t, T> {
         Ok(varmail)
     }
 
-    /// The next name from a random one on that is there, or is not.
+    /// The number of a mail that exists, or of one that does not: the next one from a random number on.
     fn any(&mut self, there: bool) -> Option<usize> {
         let from = self.place.random.index(MAILS);
         let mut numbers = (from..MAILS).chain(0..from);
@@ -214,23 +217,31 @@ impl<T: Target> WorkerJob for Varmail<'_, T> {
     }
 }
 
-/// Pages of the database, and of a transaction.
+/// Pages of the database.
 const PAGES: usize = 1024;
+/// Pages that a transaction changes.
 const CHANGED: usize = 3;
-/// Bytes of a rollback journal's header and of what is around a page in it; of what is before a page in the other log,
-/// and pages of that log at which it is written home.
+/// Bytes of the header of a rollback journal.
 const HEADER: usize = 512;
+/// Bytes that a rollback journal holds for each page in addition to the page.
 const AROUND: usize = 8;
+/// Bytes in front of each page in a write-ahead log.
 const FRAME: usize = 24;
+/// The number of pages at which a write-ahead log is copied into the database.
 const WAL_PAGES: u64 = 1000;
 
-/// SQLite with `synchronous=FULL`. Rollback journal, deleted at the end: old pages into the journal, fsync; its header,
-/// fsync; new pages into the database, fsync; journal removed. Write-ahead log: new pages to its end, fsync; at 1,000
-/// pages into the database, fsync, and the log is written from its beginning.
+/// SQLite with `synchronous=FULL`. A batch is one transaction.
+///
+/// With a rollback journal: write the old pages to the journal, fsync; write its header again, fsync; write the new
+/// pages to the database, fsync; remove the journal.
+///
+/// With a write-ahead log: append the new pages to the log, fsync. Once the log has [`WAL_PAGES`] pages, write half
+/// that number of pages to the database (the log has many pages more than once), fsync, and start the log again from
+/// its beginning.
 pub(super) struct Sqlite<'t, T: Target> {
     place: WorkerPlace<'t, T>,
     database: T::File,
-    /// The write-ahead log and its pages.
+    /// The write-ahead log and the number of pages in it; `None` with a rollback journal.
     wal: Option<(T::File, u64)>,
 }
 
@@ -319,14 +330,16 @@ impl<T: Target> WorkerJob for Sqlite<'_, T> {
     }
 }
 
-/// Mails that wait in a worker's spool.
+/// The most mails that wait in a worker's spool.
 const SPOOLED: usize = 32;
 
-/// A mail spool: each mail is written under a passing name, synced, renamed; the oldest is read and removed.
+/// A mail spool. A batch reads and removes the oldest mail, if the spool is full; then it writes a new one under a
+/// temporary name, syncs it and renames it.
 pub(super) struct Spool<'t, T: Target> {
     place: WorkerPlace<'t, T>,
-    /// Sizes of the mails that wait, by name.
+    /// By number, the size of each mail that waits.
     waiting: Vec<Option<u64>>,
+    /// The number of the next mail, and of the oldest one if the spool is full.
     next: usize,
 }
 
