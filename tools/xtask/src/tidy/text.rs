@@ -1,15 +1,16 @@
-//! Rules that look at one Rust file: sizes, words, and what may be named where.
+//! Rules that are checked on one Rust file at a time: its opening comment, sizes, reasons in comments, words, and what
+//! only certain crates may name.
 
 use super::Violation;
 use super::source::{Line, RustFile};
 
-/// The most lines of code of a file, tests and comments aside.
+/// The most lines of code of a file, without tests and comments.
 const MAX_FILE_LINES: usize = 600;
 /// The most lines of code of a function.
 const MAX_FUNCTION_LINES: usize = 70;
 /// The most characters of a line.
 const MAX_WIDTH: usize = 120;
-/// How far above a statement its comment may stand.
+/// How many lines above the line in question its statement's comment is searched for.
 const COMMENT_REACH: usize = 8;
 
 /// Runs all rules of this file.
@@ -139,7 +140,8 @@ fn reasons(source: &RustFile, report: &mut impl FnMut(usize, &'static str, Strin
     }
 }
 
-/// The comments on this line and above its statement, nearest paragraph only, joined where they run over lines.
+/// The comment at the end of this line, and the one above its statement. Whole-line comments that follow one another
+/// are joined to one.
 fn comments_of_statement(source: &RustFile, index: usize) -> Vec<String> {
     let mut comments: Vec<String> = source.lines[index].comment.iter().cloned().collect();
     let mut block: Vec<&str> = Vec::new();
@@ -153,7 +155,7 @@ fn comments_of_statement(source: &RustFile, index: usize) -> Vec<String> {
                 block.push(comment);
             }
             _ if !block.is_empty() || code.is_empty() => break,
-            // An earlier statement ended here: what stands above it is not ours.
+            // An earlier statement ends here, so a comment above it belongs to that one.
             _ if code.ends_with([';', '{', '}']) => break,
             _ => {}
         }
@@ -168,7 +170,8 @@ fn comments_of_statement(source: &RustFile, index: usize) -> Vec<String> {
 /// The crates that may contain `unsafe`.
 const MAY_BE_UNSAFE: [&str; 5] = ["sync", "device", "fuse", "sharing", "instructions"];
 
-/// What may be named only in certain crates.
+/// Reports what only certain crates may name: `unsafe`, std's locks, threads and clocks, files, and the standard
+/// output.
 fn places(source: &RustFile, report: &mut impl FnMut(usize, &'static str, String)) {
     let Some(name) = source.crate_name() else {
         return;
@@ -229,7 +232,7 @@ fn places(source: &RustFile, report: &mut impl FnMut(usize, &'static str, String
     }
 }
 
-/// Atomic operations that the report of shared lines does not see (decision 15), in the crates that it watches.
+/// Reports atomic operations that the sharing report can't see (decision 15), in the crates that it watches.
 fn unseen(
     crate_name: &str,
     number: usize,
@@ -290,7 +293,7 @@ fn words(source: &RustFile, report: &mut impl FnMut(usize, &'static str, String)
     }
 }
 
-/// The banned word in a name in snake or camel case.
+/// The banned word that a name in snake or camel case contains, if any.
 fn banned(name: &str) -> Option<&'static str> {
     let mut snake = String::new();
     for character in name.chars() {
@@ -304,7 +307,7 @@ fn banned(name: &str) -> Option<&'static str> {
         .find(|word| snake.split('_').any(|part| part == *word))
 }
 
-/// The identifier after a keyword, when the line declares one.
+/// The identifier that follows a keyword in a line of code, if there is one.
 fn name_after<'a>(code: &'a str, keyword: &str) -> Option<&'a str> {
     let at = find_word(code, keyword)?;
     let rest = code[at + keyword.len()..].strip_prefix(' ')?.trim_start();
@@ -318,7 +321,7 @@ fn has_word(text: &str, word: &str) -> bool {
     find_word(text, word).is_some()
 }
 
-/// Where a word stands with no word characters around it.
+/// The index of the first occurrence of `word` in `text` that is not part of a longer word.
 pub fn find_word(text: &str, word: &str) -> Option<usize> {
     let in_word = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).map(|(at, _)| at).find(|at| {
