@@ -1,13 +1,13 @@
-//! One operation on the tree. It succeeds whole or changes nothing.
+//! Applies one operation to the tree: as a whole, or not at all.
 
 use crate::{Errno, Kind, ModelTree, Op, OpTarget};
 
 impl ModelTree {
-    /// Applies `op`, as Linux would for root.
+    /// Applies `op`, as Linux does when root asks for it.
     ///
     /// # Errors
-    /// Linux's error number; the tree is then unchanged. Contents of devices, pipes and sockets are not modelled:
-    /// file operations on them give `EINVAL`.
+    /// The error number that Linux returns; the tree is then unchanged. The model has no contents of devices, pipes and
+    /// sockets, so operations on those contents return `EINVAL`.
     pub fn apply(&mut self, op: &Op) -> Result<(), Errno> {
         match op {
             Op::Create { path, mode } => self
@@ -68,7 +68,7 @@ impl ModelTree {
         }
     }
 
-    /// Whether a file or directory can be opened for reading.
+    /// Succeeds if Linux lets root open `file` for reading, which an fsync needs.
     fn openable(&self, file: &OpTarget) -> Result<(), Errno> {
         match self.node(self.find(file)?).kind {
             Kind::File(_) | Kind::Directory(_) => Ok(()),

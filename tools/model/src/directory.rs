@@ -8,7 +8,8 @@ use crate::{Device, Errno, ModelPath, OpTarget, RenameMode};
 const S_ISGID: u16 = 0o2000;
 
 impl ModelTree {
-    /// The directory that is to hold the last name of `path`, and that name.
+    /// The directory in which the last name of `path` is looked up, and that name. It returns `EBUSY` for the root,
+    /// which has no name.
     fn parent<'p>(&self, path: &'p ModelPath) -> Result<(ModelId, &'p [u8]), Errno> {
         let (name, parents) = path.0.split_last().ok_or(Errno::EBUSY)?;
         let directory = self.lookup(&ModelPath(parents.to_vec()))?;
@@ -52,7 +53,7 @@ impl ModelTree {
         Ok(id)
     }
 
-    /// A new node that takes what a new child takes from its directory.
+    /// Adds a node without a name, which inherits the ACL and, if the directory has the set-group-ID bit, the group.
     fn add_under(&mut self, directory: ModelId, kind: Kind, mode: u16) -> ModelId {
         let (parent_mode, parent_gid) = (self.node(directory).mode, self.node(directory).gid);
         let id = self.add(kind, mode);
@@ -139,7 +140,8 @@ impl ModelTree {
             (RenameMode::Exchange, None) => return Err(Errno::ENOENT),
             _ => {}
         }
-        // The moved directory must not hold its new place, nor the replaced one the old place.
+        // A directory can't be moved into itself. A directory that holds `from` can't be replaced by it or exchanged
+        // with it.
         if self.is_directory(id) && to.0.starts_with(&from.0) && to != from {
             return Err(Errno::EINVAL);
         }
@@ -156,7 +158,7 @@ impl ModelTree {
         match target {
             Some(target) if target == id => Ok(()),
             Some(target) if flag == RenameMode::Exchange => {
-                // Both count as changed, as their ctime does.
+                // A rename sets the ctime of both nodes, so both count as changed.
                 self.change(id);
                 self.change(target);
                 self.names_mut(old_directory)
@@ -211,7 +213,7 @@ impl ModelTree {
         id: ModelId,
         target: Option<ModelId>,
     ) {
-        // The node itself counts as changed, as its ctime does.
+        // A rename sets the node's ctime, so it counts as changed.
         self.change(id);
         self.names_mut(old.0).remove(old.1);
         self.names_mut(new.0).insert(new.1.to_vec(), id);

@@ -1,4 +1,4 @@
-//! The state of the model: nodes by number, names in directories, files kept open.
+//! The state of the model: nodes by number, the names in directories, and the files that are open.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ impl ModelId {
 pub enum Kind {
     /// A regular file.
     File(FileBytes),
-    /// A directory: its names.
+    /// A directory: its names, without `.` and `..`.
     Directory(BTreeMap<Vec<u8>, ModelId>),
     /// A symbolic link: its target.
     Symlink(Vec<u8>),
@@ -30,7 +30,7 @@ pub enum Kind {
 /// One inode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModelNode {
-    /// What it is, with its contents.
+    /// The node's type and contents.
     pub kind: Kind,
     /// Permission bits, within 0o7777.
     pub mode: u16,
@@ -38,15 +38,15 @@ pub struct ModelNode {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Names that lead to it; 2 and one a subdirectory for a directory.
+    /// The link count: the number of names; for a directory, 2 plus the number of its subdirectories.
     pub links: u32,
-    /// Made by `O_TMPFILE` and never linked since, so that it may be linked although it has no name.
+    /// Whether the node was made by `O_TMPFILE` and has had no name since, so that it may be linked without having one.
     pub linkable: bool,
-    /// Extended attributes by full name.
+    /// Extended attributes by their full names, such as `user.a`.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// A whole file system. Clones share what did not change.
+/// A whole file system. Clones share the nodes that neither of them has changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModelTree {
     pub(crate) nodes: BTreeMap<ModelId, Rc<ModelNode>>,
@@ -74,18 +74,21 @@ impl ModelTree {
         tree
     }
 
-    /// The node with this number. Panics if it does not exist: numbers come from the tree itself.
+    /// The node with this number.
+    ///
+    /// # Panics
+    /// If the node does not exist. Callers have the number from this tree.
     #[must_use]
     pub fn node(&self, id: ModelId) -> &ModelNode {
         &self.nodes[&id]
     }
 
-    /// All nodes, those without a name included.
+    /// All nodes, including open files without a name.
     pub fn nodes(&self) -> impl Iterator<Item = (ModelId, &ModelNode)> {
         self.nodes.iter().map(|(id, node)| (*id, &**node))
     }
 
-    /// The names of a directory; none for anything else.
+    /// The names in a directory with their nodes, in byte order; none if the node is not a directory.
     pub fn children(&self, id: ModelId) -> impl Iterator<Item = (&[u8], ModelId)> {
         let names = match &self.node(id).kind {
             Kind::Directory(names) => Some(names),
@@ -94,7 +97,7 @@ impl ModelTree {
         names.into_iter().flatten().map(|(name, id)| (&**name, *id))
     }
 
-    /// Every name in the tree with its node, directories before what is in them, in byte order.
+    /// Every path in the tree with its node, level by level from the root; the names of a directory in byte order.
     #[must_use]
     pub fn walk(&self) -> Vec<(ModelPath, ModelId)> {
         let mut found = vec![(ModelPath(Vec::new()), ModelId::ROOT)];
@@ -110,8 +113,8 @@ impl ModelTree {
         found
     }
 
-    /// The node that a path names. A symbolic link within the path leads nowhere, for the targets of the generator
-    /// never exist.
+    /// The node that a path names. A symbolic link at the path's end is not followed. One before that gives `ENOENT`,
+    /// because the generator makes no link whose target exists.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`.
@@ -127,7 +130,10 @@ impl ModelTree {
         Ok(id)
     }
 
-    /// The names of what an earlier part of a path led to.
+    /// The names in a node that a path leads through.
+    ///
+    /// # Errors
+    /// `ENOENT` for a symbolic link, `ENOTDIR` for anything else that is not a directory.
     pub(crate) fn names(&self, id: ModelId) -> Result<&BTreeMap<Vec<u8>, ModelId>, Errno> {
         match &self.node(id).kind {
             Kind::Directory(names) => Ok(names),
@@ -139,7 +145,7 @@ impl ModelTree {
     /// The node that an operation works on.
     ///
     /// # Errors
-    /// As [`ModelTree::lookup`]; `EBADF` for an empty slot.
+    /// Those of [`ModelTree::lookup`] for a path, and `EBADF` for a slot without an open file.
     pub fn find(&self, target: &OpTarget) -> Result<ModelId, Errno> {
         match target {
             OpTarget::Path(path) => self.lookup(path),
@@ -168,24 +174,24 @@ impl ModelTree {
         id
     }
 
-    /// A node to change, copied first when another clone shares it.
+    /// The node with this number, to be changed. It is copied first if another clone shares it.
     pub(crate) fn change(&mut self, id: ModelId) -> &mut ModelNode {
-        // Callers hold an id that lookup or add just gave them.
+        // Callers have just got the id from `lookup` or `add`.
         Rc::make_mut(self.nodes.get_mut(&id).expect("the node exists"))
     }
 
-    /// Forgets a node when neither a name nor a slot leads to it.
+    /// Removes a node if neither a name nor a slot leads to it.
     pub(crate) fn release(&mut self, id: ModelId) {
         if self.node(id).links == 0 && !self.slots.values().any(|open| *open == id) {
             self.nodes.remove(&id);
         }
     }
 
-    /// Puts a node that was found on an image under a path whose parents are there already; links are counted as
-    /// names are added.
+    /// Adds a node that was found on an image under a path whose parents exist. `node.links` is ignored, because the
+    /// tree counts names as they are added.
     ///
     /// # Errors
-    /// As [`ModelTree::apply`] for a creation.
+    /// Those of [`ModelTree::apply`] for a creation.
     pub fn put(&mut self, path: &ModelPath, node: ModelNode) -> Result<ModelId, Errno> {
         let id = if path.0.is_empty() {
             ModelId::ROOT
@@ -198,7 +204,8 @@ impl ModelTree {
         Ok(id)
     }
 
-    /// Whether `id` is the very same in `other`: no operation between the two touched it.
+    /// Whether no operation has touched `id` since one of the two trees was cloned from the other: they share the node,
+    /// or neither has it.
     pub(crate) fn is_untouched(&self, other: &ModelTree, id: ModelId) -> bool {
         match (self.nodes.get(&id), other.nodes.get(&id)) {
             (Some(mine), Some(theirs)) => Rc::ptr_eq(mine, theirs),
@@ -207,12 +214,12 @@ impl ModelTree {
         }
     }
 
-    /// The node with this number, if it is there.
+    /// The node with this number, if it exists.
     pub(crate) fn get(&self, id: ModelId) -> Option<&ModelNode> {
         self.nodes.get(&id).map(|node| &**node)
     }
 
-    /// The state after a crash and recovery: nothing is open, and what has no name is gone.
+    /// The tree after a crash and recovery: no file is open, and nodes without a name are deleted.
     #[must_use]
     pub fn recovered(&self) -> ModelTree {
         let mut tree = self.clone();
