@@ -1,9 +1,11 @@
-//! Power cuts: which states of a device may remain of what was recorded.
+//! Power cuts: the states in which a cut may leave a device whose requests were recorded.
 //!
-//! At a cut after event k, everything written before the last flush among the first k events is there. Of the writes
-//! since, any subset is, in any order where they overlap, and any of them may be torn: some of its 512-byte sectors
-//! written, others not. A [`Cut`] names one such state by k and a seed; seed 0 is the state with all writes, seed 1 the
-//! one with none of the unflushed ones, seed 2 all with the last one torn, others are drawn.
+//! A cut after event k keeps everything that was written before the last flush among the first k events. Of the writes
+//! since that flush, it keeps any subset; where they overlap, they may reach the medium in any order; and any of them
+//! may be torn, so that some of its 512-byte sectors are written and others are not.
+//!
+//! A [`Cut`] names one such state by k and a seed. Seed 0 keeps all writes, seed 1 none of the unflushed ones, seed 2
+//! all with the last one torn; for every other seed, the state is drawn.
 
 use std::fmt;
 
@@ -16,9 +18,9 @@ use device::BlockDevice;
 /// One state that a power cut may leave.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Cut {
-    /// How many events happened before it.
+    /// The number of events before the cut.
     pub event: usize,
-    /// Which of the unflushed writes were carried out: see the module.
+    /// Decides which of the unflushed writes survive: see the module.
     pub seed: u64,
 }
 
@@ -28,23 +30,23 @@ impl fmt::Display for Cut {
     }
 }
 
-/// Walks through a recording and gives the states of each cut. Cheapest when asked in ascending order of events.
+/// Makes the states that cuts of a recording leave. It is fastest for cuts in ascending order of events.
 pub struct Cuts {
     start: CowDevice,
     events: Vec<Event>,
-    /// What is durable after the first `flushed` events.
+    /// The device with the first `flushed` events applied. The last of them is a flush, so all of it is durable.
     durable: CowDevice,
     flushed: usize,
 }
 
 impl Cuts {
-    /// The cuts of a recording (see [`crate::Recorder::recording`]).
+    /// Cuts a recording (see [`crate::Recorder::recording`]) that began with `start`.
     #[must_use]
     pub fn new(start: Base, events: Vec<Event>) -> Cuts {
         Cuts::over(CowDevice::new(start), events)
     }
 
-    /// The cuts of what happened to a device that held `start`, all of it durable.
+    /// Cuts the events of a device that began with the contents of `start`, all of them durable.
     #[must_use]
     pub fn over(start: CowDevice, events: Vec<Event>) -> Cuts {
         let durable = start.clone();
@@ -56,13 +58,14 @@ impl Cuts {
         }
     }
 
-    /// The events recorded.
+    /// The recorded events.
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// The events after which a cut can differ from the one before: 0 and those that write or flush.
+    /// The numbers of events after which a cut can leave another state than the one before: 0, and the number of each
+    /// event that writes or flushes, counted from 1.
     pub fn points(&self) -> impl Iterator<Item = usize> {
         let interesting = |event: &Event| matches!(event, Event::Write { .. } | Event::Flush);
         std::iter::once(0).chain(
@@ -86,7 +89,7 @@ impl Cuts {
             })
     }
 
-    /// How many writes before this cut may or may not have been carried out.
+    /// The number of writes before this cut that no flush has made durable.
     #[must_use]
     pub fn unflushed(&self, event: usize) -> usize {
         let since = self.last_flush(event);
@@ -99,7 +102,7 @@ impl Cuts {
     /// The state that a cut leaves.
     ///
     /// # Panics
-    /// When there are fewer events than `cut.event`.
+    /// If there are fewer events than `cut.event`.
     pub fn state(&mut self, cut: Cut) -> CowDevice {
         let since = self.last_flush(cut.event);
         if since < self.flushed {
@@ -135,7 +138,7 @@ impl Cuts {
 }
 
 fn write(state: &CowDevice, offset: u64, bytes: &[u8]) {
-    // The recording device has the same size and took this very write.
+    // The recording device has the same size and carried out this write.
     state
         .write_at(offset, bytes)
         .expect("a recorded write fits the device");

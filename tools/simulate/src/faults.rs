@@ -1,6 +1,8 @@
-//! Every n-th read, write and flush fails, for each n until a run ends without a fault: once, or from then on. The
-//! error reaches the caller or the next thread that syncs; nothing panics or hangs; and the image recovers to a state
-//! that the model allows.
+//! Lets each request of a run fail: the n-th read, write or flush, for n = 0, 1, 2 and so on until a run ends before
+//! that request. The request fails once, or it and all later ones of its kind do.
+//!
+//! After each run: the error has reached the caller or the next thread that syncs, nothing has panicked or hung, and
+//! the image recovers to a state that the model allows.
 
 use model::Op;
 
@@ -13,10 +15,10 @@ use crate::{CowDevice, Fault, Recorder};
 
 const KINDS: [fn(u64) -> Fault; 3] = [Fault::Read, Fault::Write, Fault::Flush];
 
-/// Lets every request of a run with such times fail in turn.
+/// Runs `ops` and a sync again and again. In each run, another request of the device fails.
 ///
 /// # Errors
-/// The first fault after which something is wrong.
+/// The first fault that leads to something wrong, and what that is.
 pub fn run(
     image: &Image,
     judge: &mut ImageJudge,
@@ -41,7 +43,7 @@ pub fn run(
     Ok(())
 }
 
-/// One run with one fault; false when the fault did not come up.
+/// Runs the operations with one fault. Returns false if the run ended before the request that was to fail.
 fn one(
     image: &Image,
     judge: &mut ImageJudge,
@@ -77,7 +79,7 @@ fn judge_left(
         Some((index, why)) => explained
             .check(*index, &found)
             .map_err(|mismatch| format!("operation {index} said {why:?}, and {mismatch}"))?,
-        // No caller got an error for the fault, so it must have cost nothing.
+        // No caller got an error, so the fault must have cost nothing.
         None => explained
             .check(ops.len(), &found)
             .map_err(|mismatch| format!("nobody was told, and {mismatch}"))?,
@@ -85,10 +87,11 @@ fn judge_left(
     judge.judge_after_fault(&recovered, recovered.digest(&image.journal))
 }
 
-/// Lets every request of a recovery fail in turn: the image opens after that as if nothing had happened.
+/// Recovers `left`, the state after a cut, again and again. In each recovery, another request of the device fails; the
+/// next recovery without a fault must then leave the same tree as one that never failed.
 ///
 /// # Errors
-/// The first fault after which the next recovery leaves something else.
+/// The first fault after which the next recovery leaves another tree, or an image with errors.
 pub fn run_recovery(
     image: &Image,
     judge: &mut ImageJudge,
@@ -120,7 +123,7 @@ pub fn run_recovery(
             let digest = again.digest(&image.journal);
             judge.check_after_fault(&again, digest).map_err(say)?;
             if digest != expected {
-                // Counts of mounts and the like may differ; what is on it may not.
+                // Numbers such as the count of mounts may differ, but the tree must be the same.
                 let found = read(&again).map_err(say)?;
                 let before = read(&recovered)?;
                 before

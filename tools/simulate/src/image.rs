@@ -1,6 +1,8 @@
-//! The images that simulations start from: small ones by mke2fs, with a few files made by the engine, and what the
-//! model says is on them. Made anew in each run of the program; the same options give the same bytes except the
-//! file system's own number, which decides nothing.
+//! Makes the images that simulations start from: mke2fs makes small ones, and the engine adds a few files. The model
+//! applies the same operations, so it knows what is on them.
+//!
+//! Each run of the program makes them anew. The same options give the same bytes, except the times that mke2fs sets and
+//! the checksums over these; no run depends on them.
 
 use std::ops::Range;
 use std::path::Path as File;
@@ -18,22 +20,22 @@ use crate::{Base, CowDevice, JournalPlace};
 /// A kind of image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Profile {
-    /// What it is called in reports.
+    /// The kind's name in reports and on the command line.
     pub name: &'static str,
     options: &'static [&'static str],
     inodes: &'static str,
     bytes: u64,
-    /// Bytes a block.
+    /// Bytes of a block.
     pub unit: u64,
-    /// Whether files have extents: without, blocks can't be reserved or moved.
+    /// Whether files have extents. Without them, fallocate can neither reserve nor move blocks.
     pub has_extents: bool,
-    /// Whether metadata has checksums, the journal's commits among it.
+    /// Whether metadata has checksums, and the journal's commits too.
     pub has_checksums: bool,
-    /// Whether there is a journal.
+    /// Whether the image has a journal.
     pub has_log: bool,
-    /// Whether an fsync is a fast commit where it can be.
+    /// Whether the journal has an area for fast commits, so that an fsync is a fast commit where that is possible.
     pub has_fast_commits: bool,
-    /// How many blocks are left free, where the image is to be nearly full.
+    /// The number of blocks that are left free, if the image is to be nearly full.
     pub left: Option<u64>,
 }
 
@@ -56,7 +58,7 @@ const FOUR_KIB: Profile = Profile {
     has_fast_commits: false,
     left: None,
 };
-/// Whose fsyncs are fast commits.
+/// An image on which fsyncs are fast commits.
 pub const FAST: Profile = Profile {
     name: "4k-fast",
     options: &[
@@ -110,7 +112,8 @@ const FULL: Profile = Profile {
     left: Some(10),
     ..ONE_KIB
 };
-/// With a second group, which has a copy of the superblock: e2fsck needs one where the first is torn.
+/// An image without a journal. It has a second group with a copy of the superblock, which e2fsck needs if the first
+/// superblock is torn.
 const UNLOGGED: Profile = Profile {
     name: "1k-nolog",
     bytes: 12 << 20,
@@ -119,13 +122,14 @@ const UNLOGGED: Profile = Profile {
     ..ONE_KIB
 };
 
-/// The images of the crash tests.
+/// The images of sequences, faults and the walk.
 pub const PROFILES: [Profile; 5] = [FOUR_KIB, ONE_KIB, PLAIN, EXT3, FAST];
-/// Those of random work: one that is nearly full, and one without a journal, too.
+/// The images of random work: those of [`PROFILES`], one that is nearly full, and one without a journal.
 pub const WORKED_ON: [Profile; 7] = [FOUR_KIB, ONE_KIB, PLAIN, EXT3, FULL, UNLOGGED, FAST];
 
 impl Profile {
-    /// A history that begins with a state of such an image, of a run with such times.
+    /// The model's history of a run on an image of this kind, which begins with `start`. `times` says whether the run
+    /// reads the times of files.
     #[must_use]
     pub fn history(&self, start: ModelTree, times: RunTimes) -> History {
         let history = if self.has_fast_commits {
@@ -141,25 +145,26 @@ impl Profile {
     }
 }
 
-/// An image to start from.
+/// An image that simulations start from.
 #[derive(Clone)]
 pub struct Image {
-    /// Its kind.
+    /// The kind of the image.
     pub profile: Profile,
-    /// Its bytes.
+    /// A device with the image's bytes.
     pub device: CowDevice,
-    /// Its bytes once more, in one piece.
+    /// The image's bytes in one piece.
     pub base: Base,
-    /// What is on it.
+    /// The tree that is on the image.
     pub tree: ModelTree,
-    /// Where the journal's blocks are: they say nothing on a clean image.
+    /// The byte ranges of the journal's blocks, except its superblock. Digests of clean images leave them out, because
+    /// they mean nothing there.
     pub journal: Vec<Range<u64>>,
-    /// The same, for what it says: its area for fast commits, and its commit records.
+    /// Where the journal's blocks are, to read its commit records and its area for fast commits.
     pub area: JournalPlace,
 }
 
-/// Opens a device for writing, with a clock that stands still, so that states differ by what was done and not by when.
-/// What can be logged by an fsync is, whether or not that is worth it.
+/// Opens a device for writing with the options of [`logging`] and a clock that stands still, so that states differ by
+/// what was done and not by when.
 ///
 /// # Errors
 /// Those of [`InodeFs::open_for_writing`].
@@ -167,7 +172,7 @@ pub fn open(device: &Arc<dyn BlockDevice>) -> Result<InodeFs, engine::Error> {
     open_with(device, &logging(), SimulatedClock::Still)
 }
 
-/// Options with which all is logged that can be, whether or not it is worth it.
+/// Options with which each fsync that can be logged is logged, even if a full commit would cost less.
 #[must_use]
 pub fn logging() -> MountOptions {
     MountOptions {
@@ -179,7 +184,7 @@ pub fn logging() -> MountOptions {
     }
 }
 
-/// As [`open`], with options and a clock.
+/// Opens a device for writing with these options and this clock.
 ///
 /// # Errors
 /// Those of [`InodeFs::open_for_writing`].
@@ -191,10 +196,10 @@ pub fn open_with(
     InodeFs::open_for_writing(Arc::clone(device), options, clock.reader())
 }
 
-/// Makes an image and does these operations on it.
+/// Makes an image and applies these operations to it. If the kind is to be nearly full, a file takes the rest.
 ///
 /// # Errors
-/// What mke2fs or the engine said.
+/// The message of mke2fs, the engine or the model.
 pub fn make(profile: Profile, setup: &[Op]) -> Result<Image, String> {
     let empty = mke2fs(&profile)?;
     let device = CowDevice::new(empty.into());
@@ -237,7 +242,7 @@ pub fn make(profile: Profile, setup: &[Op]) -> Result<Image, String> {
     })
 }
 
-/// An empty file that takes `bytes` bytes of the image.
+/// The operations that make an empty file and reserve `bytes` bytes of the image for it.
 fn ballast(bytes: u64) -> [Op; 2] {
     let path = ModelPath::new("ballast");
     [
@@ -254,7 +259,8 @@ fn ballast(bytes: u64) -> [Op; 2] {
     ]
 }
 
-/// Where the journal's blocks are, except the first, which holds its superblock: that counts.
+/// The byte ranges of the journal's blocks, except the first. That one holds the journal's superblock, which has a
+/// meaning on a clean image, too.
 fn journal_of(fs: &InodeFs) -> Result<Vec<Range<u64>>, engine::Error> {
     let block = fs.geometry().block_size().bytes_u64();
     let mut journal = Vec::new();
@@ -268,7 +274,7 @@ fn journal_of(fs: &InodeFs) -> Result<Vec<Range<u64>>, engine::Error> {
     Ok(journal)
 }
 
-/// Where all of the journal's blocks are; nowhere without one.
+/// Where all of the journal's blocks are; the list is empty if the image has no journal.
 fn area_of(fs: &InodeFs, profile: Profile) -> Result<JournalPlace, engine::Error> {
     let block = fs.geometry().block_size();
     let mut area = JournalPlace {
@@ -306,14 +312,14 @@ fn mke2fs(profile: &Profile) -> Result<Vec<u8>, String> {
     std::fs::read(&path).map_err(said)
 }
 
-/// Whether the programs that simulations need are there.
+/// Whether the programs that simulations need can be started.
 #[must_use]
 pub fn have_programs() -> bool {
     let starts = |program: &str| Command::new(program).arg("-V").output().is_ok();
     starts("mke2fs") && starts("e2fsck")
 }
 
-/// A folder whose files are in memory, if there is one.
+/// A folder whose files are in memory; `/tmp` if the system has none.
 #[must_use]
 pub fn memory_folder() -> &'static File {
     let shared = File::new("/dev/shm");
@@ -324,7 +330,7 @@ pub fn memory_folder() -> &'static File {
     }
 }
 
-/// Two directories with two files each, and one empty directory in each: what sequences work on.
+/// The operations that make what sequences work on: two directories with two files and an empty directory each.
 #[must_use]
 pub fn two_directories() -> Vec<Op> {
     let mut ops = Vec::new();
@@ -344,7 +350,7 @@ pub fn two_directories() -> Vec<Op> {
                 path: path.clone(),
                 mode: 0o644,
             });
-            // Sizes within a block, and beyond a few.
+            // The sizes are less than one block of 4 KiB, and more than two.
             let len = 3000 + 6000 * number + 100 * index;
             ops.push(Op::Write {
                 file: OpTarget::Path(path.clone()),

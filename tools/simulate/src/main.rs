@@ -1,6 +1,6 @@
-//! `cargo xtask crash`: crashes and faults without end, from seeds and sequences; figures and verdicts on the standard
-//! output, and one line that repeats what failed. The parts that a full run is made of end with a line that a program
-//! can read: `counted: ...`.
+//! The program behind `cargo xtask crash`: runs cuts and faults that follow from seeds and sequences. It prints figures
+//! and verdicts, with each failure the command that repeats it, and as its last line `counted: ...`, which
+//! `cargo xtask crash --full` reads.
 
 mod run;
 
@@ -32,12 +32,12 @@ all of these: [--image NAME]
 repeat one: [--image NAME] [--forms NAME=VALUE,...] --seed N | --fsync N | --faulty N | --sequence LENGTH:NUMBER |
             --fault LENGTH:NUMBER | --history N";
 
-/// Prints a line. An error is ignored: the reader of the output may have closed it.
+/// Prints a line. Errors are ignored, because the reader of the output may have closed it.
 fn say(line: &dyn fmt::Display) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-/// Takes an option and its value out of the words.
+/// Removes an option and its value from the words, and returns the value.
 fn option<'a>(words: &mut Vec<&'a str>, name: &str) -> Option<&'a str> {
     let at = words.iter().position(|word| *word == name)?;
     let value = *words.get(at + 1)?;
@@ -45,7 +45,7 @@ fn option<'a>(words: &mut Vec<&'a str>, name: &str) -> Option<&'a str> {
     Some(value)
 }
 
-/// A seed's setting; with forms that were asked for instead of its own, they stay as they are.
+/// The setting that follows from a seed. If `forms` is given, the run has these forms, and does not switch them.
 fn setting(profile: Profile, seed: &str, forms: Option<&str>) -> Result<RunSetting, String> {
     let mut setting = RunSetting::of(profile, number(seed)?);
     for form in forms.into_iter().flat_map(|forms| forms.split(',')) {
@@ -60,7 +60,7 @@ fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("not a number: {text}"))
 }
 
-/// The numbers from one to another: `0..20000`.
+/// Reads a range of numbers such as `0..20000`.
 fn range(text: &str) -> Result<Range<u64>, String> {
     let (from, to) = text.split_once("..").ok_or(USAGE)?;
     Ok(number(from)?..number(to)?)
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
         say(&"skipped: needs mke2fs and e2fsck");
         return ExitCode::SUCCESS;
     }
-    // A panic is a verdict like any other, reported once, where it was caught.
+    // A panic is a failure like any other. It is reported where it is caught, so the hook prints nothing.
     std::panic::set_hook(Box::new(|_| {}));
     let image = option(&mut words, "--image");
     let profile = image.and_then(|name| WORKED_ON.into_iter().find(|kind| kind.name == name));
@@ -100,7 +100,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what was asked for; `None` if the words are not known.
+/// Runs the part that the words ask for. Returns `None` if they ask for no known part.
 fn asked(words: &mut Vec<&str>, profile: Option<Profile>) -> Option<Result<Tally, String>> {
     let forms = option(words, "--forms");
     let every = option(words, "--every");
@@ -139,7 +139,7 @@ fn asked(words: &mut Vec<&str>, profile: Option<Profile>) -> Option<Result<Tally
     Some(result)
 }
 
-/// A sequence by its length and its number: `2:4711`.
+/// Reads the length and the number of a sequence, such as `2:4711`.
 fn place(which: &str) -> Result<(u32, u64), String> {
     let (length, number_text) = which.split_once(':').ok_or(USAGE)?;
     let length = length.parse().map_err(|_| USAGE)?;

@@ -1,9 +1,11 @@
-//! The kernel's and e2fsck's own replay of what a cut left, beside lanefs's: the three must show the same tree. One
-//! file in memory and one loop device over it serve all states, one after another.
+//! Lets lanefs, the kernel and e2fsck each replay what a cut left, and compares the trees that they show. All states
+//! are written to the same file in memory, one after another; the kernel mounts a loop device over it.
 //!
-//! What e2fsck may not agree on: the journal of a cut between the record of a full commit and the wipe of the area's
-//! first block, where e2fsck throws away what both hold ([`crate::area::JournalPlace::is_stale`]). Those cuts are
-//! counted.
+//! # Where e2fsck may differ
+//!
+//! A full commit writes its record before the first block of the fast-commit area is wiped. In a state between the two
+//! (e2fsck's window, [`crate::area::JournalPlace::is_stale`]), e2fsck gives up the whole journal, and with it both the
+//! fast commits and the full one. Such states are counted, and e2fsck need not agree about them.
 
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
@@ -27,36 +29,38 @@ use crate::verdict::{check_verdict, e2fsck_verdict, joint};
 
 /// Bytes of a page of [`CowDevice`].
 const PAGE: u64 = 4096;
-/// A program that is just being started holds a mount for a moment.
+/// How many times an unmount is tried. Another thread that is starting a program can keep a mount busy for a moment.
 const UNMOUNT_TRIES: u32 = 40;
+/// The pause between two tries.
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(25);
-/// Bytes of an attribute's value, or of all names, at most.
+/// The most bytes of an attribute's value, or of all attribute names of a file.
 const XATTR_BYTES: usize = 65_536;
 
-/// Where the superblock is.
+/// The byte at which the superblock begins.
 const SUPERBLOCK: u64 = 1024;
 
-/// What was compared.
+/// How many states were compared, and how that went.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Compared {
     /// States that the kernel replayed to the same tree as lanefs.
     pub by_kernel: u64,
     /// States that e2fsck replayed to the same tree as lanefs.
     pub by_e2fsck: u64,
-    /// States in e2fsck's window.
+    /// States in e2fsck's window (see the module).
     pub in_window: u64,
-    /// Those of them that e2fsck replayed to the same tree nevertheless.
+    /// States in e2fsck's window that it replayed to the same tree nevertheless.
     pub in_window_agreed: u64,
-    /// States whose superblock is torn between its two sectors: neither the kernel nor e2fsck, without another copy of
-    /// it, opens those.
+    /// States whose superblock is torn between its two sectors. The kernel does not open them, and e2fsck only by
+    /// another copy of the superblock, so they are not compared.
     pub torn_superblock: u64,
-    /// States with a torn commit record, of which Linux and lanefs look at the first sector and e2fsck 1.47 at the
-    /// whole: it leaves the transaction out, and shows what lanefs shows without it.
+    /// States with a torn commit record. Linux and lanefs verify the record itself, which is in the first sector, but
+    /// e2fsck 1.47 the whole block, so it leaves the transaction out. It must then show the tree that lanefs shows
+    /// without that record.
     pub torn_commit: u64,
 }
 
 impl Compared {
-    /// Adds what another part compared.
+    /// Adds the numbers of another part.
     pub fn add(&mut self, other: &Compared) {
         self.by_kernel += other.by_kernel;
         self.by_e2fsck += other.by_e2fsck;
@@ -67,35 +71,36 @@ impl Compared {
     }
 }
 
-/// The others, and where they look at a state.
+/// The kernel and e2fsck, and the file in which they find a state.
 pub struct Others<'a> {
     image: &'a Image,
     file: tempfile::NamedTempFile,
-    /// The pages of the base that are not zeros.
+    /// The pages of the image that are not zeros, with their numbers.
     base: Vec<(u64, Vec<u8>)>,
+    /// `None` without root or loop devices.
     kernel: Option<Kernel>,
-    /// So far.
+    /// What has been compared so far.
     pub compared: Compared,
 }
 
-/// What e2fsck made of a state.
+/// The result of e2fsck's replay of a state.
 struct Replayed {
     tree: ModelTree,
-    /// The transaction before which its replay ended.
+    /// The transaction at which the replay ended, because e2fsck found its commit record corrupt.
     leaves_out: Option<Tid>,
 }
 
-/// A loop device over the file, and where it is mounted.
+/// A loop device over the file, and the folder in which it is mounted.
 struct Kernel {
     device: LoopDevice,
     folder: tempfile::TempDir,
 }
 
 impl<'a> Others<'a> {
-    /// For states over this image; without root or loop devices, e2fsck is alone.
+    /// Prepares to compare states of this image. Without root or loop devices, only e2fsck replays them.
     ///
     /// # Errors
-    /// When the file can't be made.
+    /// If the file can't be made.
     pub fn new(image: &'a Image) -> Result<Others<'a>, String> {
         let file = tempfile::Builder::new()
             .prefix("lanefs-others")
@@ -118,16 +123,17 @@ impl<'a> Others<'a> {
         })
     }
 
-    /// Whether the kernel takes part.
+    /// Whether the kernel replays states, too.
     #[must_use]
     pub fn has_kernel(&self) -> bool {
         self.kernel.is_some()
     }
 
-    /// Has a state replayed by all three, and compares what they show; says whether it is in e2fsck's window.
+    /// Lets all three replay a state, and compares their trees. Returns whether the state is in e2fsck's window.
     ///
     /// # Errors
-    /// The judge whose replay fails or shows another tree than lanefs, or what e2fsck or the checker finds after it.
+    /// If the kernel's or e2fsck's replay fails or shows another tree than lanefs's, or if e2fsck or the checker finds
+    /// errors after it.
     pub fn compare(&mut self, state: &CowDevice) -> Result<bool, String> {
         let ours = read(&recover(state)?)?;
         let agrees = |theirs: &ModelTree| {
@@ -168,17 +174,17 @@ impl<'a> Others<'a> {
         Ok(is_in_window)
     }
 
-    /// Writes a state to a file that stays.
+    /// Writes a state to the file `path`.
     ///
     /// # Errors
-    /// Those of the file.
+    /// If a file can't be written.
     pub fn keep(&mut self, state: &CowDevice, path: &File) -> Result<(), String> {
         self.lay_out(state)?;
         let copied = fs::copy(self.file.path(), path);
         copied.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Puts a state into the file.
+    /// Writes a state to the file that the kernel and e2fsck read.
     fn lay_out(&mut self, state: &CowDevice) -> Result<(), String> {
         let mut write = || {
             let file = self.file.as_file_mut();
@@ -196,7 +202,7 @@ impl<'a> Others<'a> {
         write().map_err(|error: std::io::Error| error.to_string())
     }
 
-    /// What the kernel shows of a state. What it wrote must be clean.
+    /// The tree that the kernel shows after its replay of a state. The image that it leaves must be clean.
     fn by_kernel(&mut self, state: &CowDevice) -> Result<ModelTree, String> {
         self.lay_out(state)?;
         let Some(kernel) = &self.kernel else {
@@ -207,7 +213,7 @@ impl<'a> Others<'a> {
         Ok(tree)
     }
 
-    /// The image in the file, in which neither e2fsck nor the checker may find anything.
+    /// Reads the image in the file after a replay. Fails if e2fsck or the checker finds an error in it.
     fn left(&self) -> Result<CowDevice, String> {
         let output = testkit::e2fsck_with(&["-f", "-n"], self.file.path());
         let left = CowDevice::new(fs::read(self.file.path()).map_err(said)?.into());
@@ -215,13 +221,14 @@ impl<'a> Others<'a> {
         verdict.map(|()| left).map_err(|why| format!("left: {why}"))
     }
 
-    /// What e2fsck makes of a state. It may mend bitmaps and counts: its replay leaves those to its later passes.
+    /// Lets e2fsck replay a state. It may also correct bitmaps and counts, because its replay leaves those to its
+    /// later passes, but it must find no unattached inode, wrong link count or block that is claimed twice.
     fn by_e2fsck(&mut self, state: &CowDevice) -> Result<Replayed, String> {
         self.lay_out(state)?;
         let output = testkit::e2fsck_with(&["-f", "-y"], self.file.path());
         let text = String::from_utf8_lossy(&output.stdout);
         let is_lost = ["nattached", "ef count is", "ultiply-claimed"];
-        // Errors corrected, and perhaps the wish for a restart.
+        // The bits of the exit status: 1 means that errors were corrected, 2 asks for a restart of the system.
         let is_done = matches!(output.status.code(), Some(0..=3));
         if !is_done || is_lost.iter().any(|word| text.contains(word)) {
             let errors = String::from_utf8_lossy(&output.stderr);
@@ -248,7 +255,7 @@ fn brief(text: &str) -> String {
 }
 
 impl Kernel {
-    /// A loop device over a file, if we may have one.
+    /// A loop device over a file; `None` without root or loop devices.
     fn over(image: &File) -> Option<Kernel> {
         if !rustix::process::geteuid().is_root() {
             return None;
@@ -258,7 +265,7 @@ impl Kernel {
         Some(Kernel { device, folder })
     }
 
-    /// Mounts what is in the file, reads it, and unmounts it.
+    /// Mounts the image in the file, which replays its journal; reads the tree, and unmounts the image.
     fn tree(&self) -> Result<ModelTree, String> {
         let (flags, options) = (MountFlags::NOATIME, None::<&std::ffi::CStr>);
         let mounted = rustix::mount::mount(
@@ -290,12 +297,12 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        // Still mounted only if reading panicked. A failed unmount is not reported.
+        // The image is still mounted only if reading it panicked. An error of this unmount is not reported.
         let _ = rustix::mount::unmount(self.folder.path(), UnmountFlags::empty());
     }
 }
 
-/// What is mounted somewhere, except `lost+found`.
+/// Reads the tree of the file system that is mounted at `root`, without `lost+found`. Fails if a link count is wrong.
 fn tree(root: &File) -> Result<ModelTree, String> {
     let mut tree = ModelTree::new();
     let mut inodes = std::collections::HashMap::new();
@@ -368,7 +375,7 @@ fn node(path: &File) -> Result<ModelNode, std::io::Error> {
     }
     Ok(ModelNode {
         kind: kind(path, &metadata)?,
-        // Twelve bits.
+        // The mask leaves twelve bits, which fit.
         mode: (metadata.mode() & 0o7777) as u16,
         uid: metadata.uid(),
         gid: metadata.gid(),

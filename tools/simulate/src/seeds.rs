@@ -1,9 +1,10 @@
-//! Random work of two to four scheduled threads, from a seed: what they do, who runs when, and where it is cut.
+//! Random work of two to four scheduled threads. A seed decides what the threads do, which of them runs when, and where
+//! the run is cut.
 //!
-//! Each thread owns a family of names and the data of the files in it; the other threads unlink, link and rename its
-//! names too, and all share names that nobody opens. So operations meet in every way on directories, links and orphans,
-//! and each file's bytes have one writer. Work that mostly fsyncs does so with files that others write, too; in half of
-//! its runs it is all about one file.
+//! Each thread owns a family of names, and only it writes to the files in the family. The other threads unlink, link
+//! and rename these names, too, and all threads share some names that none of them opens. So all kinds of operations
+//! meet on directories, links and orphans, but each file's bytes have one writer. In work that mostly fsyncs, threads
+//! also fsync files that others write; in half of its runs, all threads work on one file.
 
 mod threads;
 mod work;
@@ -29,40 +30,41 @@ use crate::trace::{Call, Trace};
 use crate::{CowDevice, Fault, OpRefusal, Recorder, SlowFlush, recover};
 
 const DIRECTORIES: [&str; 6] = ["d0", "d1", "d2", "d3", "d4", "d5"];
-/// The bit of the superblock's state that says that the file system was closed.
+/// The bit of the superblock's state that is set if the file system was closed.
 const VALID: u16 = 1;
-/// The bit of its incompatible features that says that the journal comes first.
+/// The bit of the superblock's incompatible features that is set if the journal must be replayed.
 const NEEDS_RECOVERY: u32 = 4;
-/// Of eight runs, those with long names in three directories.
+/// How many of eight runs have long names, in three directories.
 const LONG_OF_EIGHT: u64 = 1;
-/// Faults follow from other numbers than the work.
+/// Changes the seed from which the fault is drawn, so that it is independent of the work.
 const FAULTS: u64 = 0xfa17_0000;
-/// One in this number of runs is also cut while the file system is closed.
+/// One in this number of runs is also cut while its last threads work and while the file system is closed.
 const CLOSING_ONE_IN: u64 = 8;
-/// Points after which a run counts as a livelock.
+/// The number of scheduling points after which a run counts as a livelock.
 const POINTS: u64 = 3_000_000;
-/// How long slow flushes take, by the schedule's clock.
+/// How long a slow flush takes, by the schedule's clock.
 const SLOW_FLUSH: Duration = Duration::from_millis(1);
 
-/// What a run left.
+/// The record of one run.
 pub struct SeedRecord {
-    /// The device, with all that happened to it.
+    /// The device, with all events that it recorded.
     pub recorder: Arc<Recorder>,
-    /// What the threads did.
+    /// The calls of the threads.
     pub trace: Trace,
     /// What was under way at each event.
     pub readings: Vec<Reading>,
-    /// How many events there were while at least three threads (or all there were) had work to do.
+    /// The number of events until fewer than three threads had work to do; until the first thread ended, if the run has
+    /// only two.
     pub worked: usize,
-    /// The device while the file system was frozen.
+    /// Copies of the device, made while the file system was frozen.
     pub frozen: Vec<Frozen>,
-    /// Blocks and inodes that were free after all threads had ended.
+    /// The numbers of blocks and inodes that were free after all threads had ended.
     pub left: Option<(u64, u64)>,
     /// Why the file system could not be opened or closed.
     pub broken: Option<String>,
 }
 
-/// What each run begins with: its directories.
+/// The operations that make the directories of each run.
 #[must_use]
 pub fn setup() -> Vec<Op> {
     DIRECTORIES
@@ -77,7 +79,7 @@ pub fn setup() -> Vec<Op> {
 /// Runs the work of a seed.
 ///
 /// # Errors
-/// A panic, a deadlock, a livelock; an image that does not open or close.
+/// If the run panics, deadlocks or livelocks, or if the file system can't be opened or closed.
 pub fn record(image: &Image, setting: &RunSetting) -> Result<SeedRecord, String> {
     let recorded = record_on(Recorder::over(&image.device), image.profile, setting)?;
     match &recorded.broken {
@@ -122,7 +124,7 @@ fn record_on(
     })
 }
 
-/// What threads did, all of them together.
+/// What all threads of a run did.
 #[derive(Default)]
 struct Worked {
     calls: Vec<Call>,
@@ -133,7 +135,7 @@ struct Worked {
     broken: Option<String>,
 }
 
-/// Lets threads work on a file system, and closes it.
+/// Runs the threads on a file system, and closes it.
 fn work_on(
     fs: InodeFs,
     profile: Profile,
@@ -174,7 +176,7 @@ fn work_on(
         all.ended.push(recorder.events_so_far());
     });
     *worked = all.into_inner();
-    // From here on fewer than three threads worked.
+    // After this event, fewer than three threads worked.
     let until = worked.ended.get(threads.saturating_sub(3));
     worked.until = until.copied().unwrap_or(0);
     let left = fs.sync().and_then(|()| fs.statfs());
@@ -182,7 +184,7 @@ fn work_on(
     worked.broken = fs.close().err().map(|error| error.to_string());
 }
 
-/// What a cut of a run may leave.
+/// Decides which trees a cut of a run may leave.
 struct Explained<'a> {
     recorded: &'a SeedRecord,
     start: &'a ModelTree,
@@ -201,7 +203,7 @@ impl Explains for Explained<'_> {
     }
 }
 
-/// Runs the work of a seed, and cuts it.
+/// Runs the work of a seed, and judges the image at the end, the frozen images, and the states that cuts leave.
 ///
 /// # Errors
 /// The first thing that is wrong.
@@ -230,7 +232,8 @@ pub fn run(sweep: &mut Sweep<'_>, setting: &RunSetting) -> Result<(), String> {
         recorded: &recorded,
         start: &start,
     };
-    // What one or two threads do at the end, and closing, is much the same each time.
+    // The end of a run, when one or two threads work and the file system is closed, is much the same in each run. So
+    // only a share of the runs is cut there.
     let end = match seed % CLOSING_ONE_IN {
         0 => usize::MAX,
         _ => recorded.worked,
@@ -242,8 +245,8 @@ pub fn run(sweep: &mut Sweep<'_>, setting: &RunSetting) -> Result<(), String> {
     }
 }
 
-/// Checks that the file system counted the same free blocks and inodes in the end as the closed image has: none was
-/// lost in memory.
+/// Checks that the file system, before it was closed, counted the same free blocks and inodes as the closed image has.
+/// If they differ, some were lost in memory.
 fn check_left(recorded: &SeedRecord, closed: &CowDevice) -> Result<(), String> {
     let free = reopen(closed, &MountOptions::default())
         .and_then(|fs| fs.statfs())
@@ -259,7 +262,7 @@ fn check_left(recorded: &SeedRecord, closed: &CowDevice) -> Result<(), String> {
     }
 }
 
-/// What is on a device while the file system is frozen: nothing of it in the journal.
+/// Reads the tree on the device of a frozen file system without its journal. Fails if the superblock asks for a replay.
 fn read_frozen(device: &CowDevice) -> Result<ModelTree, String> {
     let options = MountOptions {
         journal: ReplayPolicy::Ignore,
@@ -278,10 +281,11 @@ fn reopen(device: &CowDevice, options: &MountOptions) -> Result<InodeFs, engine:
     InodeFs::open(device, options)
 }
 
-/// Runs the work of a seed on a device of which one request fails; and which, in words.
+/// Runs the work of a seed on a device of which one request fails, once or from then on. Also returns which one, in
+/// words.
 ///
 /// # Errors
-/// A panic, a deadlock, a livelock.
+/// If the run panics, deadlocks or livelocks.
 pub fn record_with_fault(
     image: &Image,
     setting: &RunSetting,
@@ -299,8 +303,9 @@ pub fn record_with_fault(
     Ok((recorded.map_err(|why| format!("{said}: {why}"))?, said))
 }
 
-/// Runs the work of a seed on a device of which one request fails, once or from then on: nothing panics or hangs, the
-/// caller gets the error, and what is left recovers to what the model allows. False if the fault did not come up.
+/// Runs the work of a seed on a device of which one request fails, once or from then on. Nothing may panic or hang, and
+/// what the run leaves must recover to a tree that the model allows. Returns false if the run ended before the request
+/// that was to fail.
 ///
 /// # Errors
 /// The first thing that is wrong.
