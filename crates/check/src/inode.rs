@@ -500,8 +500,11 @@ impl InodeCheck<'_> {
             size > room
         };
         if is_wrong {
-            let problem = self.problem(Code::InlineSize);
-            volume.found(problem.found(size).expected(room));
+            let code = match self.inode.file_type() {
+                Some(FileType::Regular) => Code::InlineFileSize,
+                _ => Code::InlineSize,
+            };
+            volume.found(self.problem(code).found(size).expected(room));
         }
         self.sectors(self.attribute_sectors(seen));
         if self.is_directory() {

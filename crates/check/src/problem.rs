@@ -153,6 +153,7 @@ pub use kinds::{Code, TABLE};
 pub const BEYOND: &[Code] = &[
     Code::JournalFirst,
     Code::ExtentDepth,
+    Code::InlineFileSize,
     Code::XattrName,
     Code::NameInTwoBlocks,
     Code::NameFoldedTwice,

@@ -54,25 +54,8 @@ pub fn files(volume: &Volume<'_>) -> impl Iterator<Item = (QuotaKind, Ino)> + us
     named.filter_map(move |(kind, ino)| Some((kind, ino.filter(|_| is_on)?)))
 }
 
-/// Reports a file that the superblock names as the projects' quota file although the feature is off: e2fsck clears its
-/// inode. The other two have numbers of their own.
-fn check_named(volume: &Volume<'_>) {
-    let named = volume.sb.project_quota_ino();
-    let Some(ino) = named.filter(|ino| *ino >= volume.geometry.first_ino()) else {
-        return;
-    };
-    let inode = volume.slot(ino).and_then(|slot| Inode::parse(&slot).ok());
-    let has_contents = |inode: &Inode| {
-        inode.links_count() != 0 || inode.blocks_lo() != 0 || inode.block_word(0) != 0
-    };
-    if !volume.has(Feature::QUOTA) && inode.is_some_and(|inode| has_contents(&inode)) {
-        volume.inode_has(ino, Code::QuotaNamed);
-    }
-}
-
 /// Compares the sums with the quota files.
 pub fn check(volume: &Volume<'_>, sums: &QuotaSums) {
-    check_named(volume);
     for (kind, ino) in files(volume) {
         let bad = |why: &str| {
             volume.found(Problem::new(Code::QuotaInode).ino(ino).name(why));

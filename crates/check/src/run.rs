@@ -215,6 +215,7 @@ fn passes(volume: &mut Volume<'_>, windows: &[Range<u32>]) -> Result<(Totals, Tr
     links::counts(volume);
     go_on(volume)?;
     let totals = tally::pass(volume, &sums, gathered.fragmented);
+    special::named_without_feature(volume);
     quota::check(volume, &gathered.quota);
     backups::check(volume);
     paths::find(volume, &tree);

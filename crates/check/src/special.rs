@@ -11,6 +11,7 @@ use crate::file_map;
 use crate::map::{MapRun, Sink, word32};
 use crate::problem::Code;
 use crate::report::Problem;
+use crate::table::State;
 use crate::volume::Volume;
 
 /// Whether the inode is one that features use: the journal, the resize inode, quota files, the orphan file.
@@ -24,6 +25,39 @@ pub fn is_special(volume: &Volume<'_>, ino: Ino) -> bool {
         || named(Feature::QUOTA, sb.group_quota_ino())
         || named(Feature::QUOTA, sb.project_quota_ino())
         || named(Feature::ORPHAN_FILE, sb.orphan_file_ino())
+}
+
+/// Reports files that the superblock names as quota files or as the orphan file although that feature is off. e2fsck
+/// calls each name of such a file invalid, and clears the inode of an orphan file and of the projects' quota file.
+pub fn named_without_feature(volume: &Volume<'_>) {
+    let sb = &volume.sb;
+    let first = volume.geometry.first_ino();
+    let has_contents = |ino: Ino| {
+        let inode = volume.slot(ino).and_then(|slot| Inode::parse(&slot).ok());
+        inode.is_some_and(|inode| {
+            inode.links_count() != 0 || inode.blocks_lo() != 0 || inode.block_word(0) != 0
+        })
+    };
+    let has_names = |ino: Ino| {
+        let state = volume.inodes.state(ino);
+        (ino >= first || ino == Ino::ROOT) && state.is_used() && !state.has(State::ORPHAN)
+    };
+    let is_cleared = |ino: Ino| (ino >= first || ino == Ino::RESIZE) && has_contents(ino);
+    let report = |code, ino: Option<Ino>, is_cleared: &dyn Fn(Ino) -> bool| {
+        // Another feature's own file stays that.
+        let ino = ino.filter(|ino| *ino == Ino::RESIZE || !is_special(volume, *ino));
+        if let Some(ino) = ino.filter(|ino| is_cleared(*ino) || has_names(*ino)) {
+            volume.inode_has(ino, code);
+        }
+    };
+    if !volume.has(Feature::QUOTA) {
+        report(Code::QuotaNamed, sb.user_quota_ino(), &|_| false);
+        report(Code::QuotaNamed, sb.group_quota_ino(), &|_| false);
+        report(Code::QuotaNamed, sb.project_quota_ino(), &is_cleared);
+    }
+    if !volume.has(Feature::ORPHAN_FILE) {
+        report(Code::OrphanNamed, sb.orphan_file_ino(), &is_cleared);
+    }
 }
 
 /// Collects the blocks of a file in order.

@@ -3,6 +3,7 @@
 use ondisk::xattr::{self, ListPlace, Value};
 use ondisk::{Feature, Flags, Ino, Inode, Site};
 
+use crate::map::{word16, word32};
 use crate::policies::EncryptionContext;
 use crate::problem::Code;
 use crate::report::Problem;
@@ -88,6 +89,7 @@ fn list(
         }
     };
     let in_block = matches!(area, ListPlace::Block(_));
+    offsets(volume, (ino, inode), area);
     let mut spans: Vec<(usize, usize)> = Vec::new();
     let bytes = match area {
         ListPlace::Inode(bytes) | ListPlace::Block(bytes) => bytes,
@@ -139,6 +141,37 @@ fn list(
     if spans.windows(2).any(|pair| pair[1].0 < pair[0].1) {
         volume.found(broken().name("two values overlap"));
     }
+}
+
+/// Reports a stray offset of an inode with inline data. The kernel and most of e2fsck ignore it, but e2fsprogs then
+/// fails to read the data, and e2fsck -fy empties the file.
+fn offsets(volume: &Volume<'_>, (ino, inode): (Ino, &Inode), area: ListPlace<'_>) {
+    let is_inline = volume.has(Feature::INLINE_DATA) && inode.flags().contains(Flags::INLINE_DATA);
+    if is_inline && ino >= volume.geometry.first_ino() && has_stray_offset(area) {
+        volume.inode_has(ino, Code::XattrOffset);
+    }
+}
+
+/// Whether an entry whose value takes no bytes of the list has an offset that points beyond the list, or, with a value
+/// in an inode, any offset.
+pub fn has_stray_offset(area: ListPlace<'_>) -> bool {
+    let (end, mut rest) = match area {
+        ListPlace::Inode(bytes) => (
+            bytes.len() - xattr::INODE_HEADER,
+            &bytes[xattr::INODE_HEADER..],
+        ),
+        ListPlace::Block(bytes) => (bytes.len(), &bytes[xattr::BLOCK_HEADER..]),
+    };
+    while rest.len() >= xattr::ENTRY_HEADER && word32(rest, 0) != 0 {
+        let offset = usize::from(word16(rest, 2));
+        let (holder, size) = (word32(rest, 4), word32(rest, 8));
+        if holder != 0 && offset != 0 || holder == 0 && size == 0 && offset > end {
+            return true;
+        }
+        let len = (xattr::ENTRY_HEADER + usize::from(rest[0])).next_multiple_of(4);
+        rest = rest.get(len..).unwrap_or_default();
+    }
+    false
 }
 
 fn here(

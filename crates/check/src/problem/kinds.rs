@@ -231,6 +231,9 @@ problems! {
     InlineSize 0x80000018 Inode Damage Refuses
         "the inode has {found} bytes, its inline data {expected}"
         "the size is corrected";
+    InlineFileSize 0x80000043 Inode Damage Refuses
+        "the file has {found} bytes, its inline data {expected} (e2fsck does not see this)"
+        "the size is corrected";
     BadBlocksInode 0x010065 Inode Damage Refuses
         "the bad block inode has a mode or other fields set"
         "the inode is cleared";
@@ -291,6 +294,9 @@ problems! {
     XattrList 0x80000024 Xattr Damage Refuses
         "the attributes are broken: {name}"
         "the attributes are removed";
+    XattrOffset 0x80000044 Xattr Damage Refuses
+        "an attribute without a value in the list has an offset beyond it; e2fsck can't read inline data then"
+        "the attributes are written anew";
     XattrName 0x80000038 Xattr Damage Refuses
         "an attribute's name contains a zero byte: the kernel can't read the file (e2fsck does not look for it)"
         "the attributes are removed";
@@ -536,6 +542,9 @@ problems! {
         "the usage is set to {expected}";
     QuotaNamed 0x80000041 Quota Damage Refuses
         "the superblock names the inode as a quota file, but the feature quota is off"
+        "the superblock names none";
+    OrphanNamed 0x80000042 Orphan Damage Refuses
+        "the superblock names the inode as the orphan file, but the feature orphan_file is off"
         "the superblock names none";
     QuotaInode 0x80000035 Quota Damage Refuses
         "the quota inode is wrong: {name}"

@@ -4,7 +4,7 @@ use ondisk::xattr::{self, ListPlace, Value, XattrEntry};
 use ondisk::{Feature, Flags, FsBlock, Ino, Inode, inode};
 
 use crate::repair::edit::Edit;
-use crate::xattr::is_old_value;
+use crate::xattr::{has_stray_offset, is_old_value};
 
 /// Sectors that an inode counts for its attributes: for its block, and for values in inodes of their own.
 pub fn sectors(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode, slot: &[u8]) -> u64 {
@@ -140,7 +140,7 @@ fn list(
         };
         new.push(XattrEntry { hash, ..*entry });
     }
-    if new == old && !overlaps(area, &old) {
+    if new == old && !overlaps(area, &old) && !has_stray_offset(area) {
         return None;
     }
     Some(if new.is_empty() { None } else { encode(&new) })

@@ -25,6 +25,10 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, codes: &BTreeSet<Code>, share
     ]) {
         orphans(edit, facts);
     }
+    if has(&[Code::OrphanNamed]) {
+        edit.sb.set_orphan_file_ino(None);
+        edit.set_superblock();
+    }
     let is_inode_wrong = has(&[Code::JournalInode]);
     if is_inode_wrong {
         journal_inode(edit, facts, shared);

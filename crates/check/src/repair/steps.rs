@@ -67,15 +67,17 @@ fn mend_inodes(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
                 edit.sb.set_features(features);
                 edit.set_superblock();
             }
+            (Code::QuotaNamed, _) => {
+                edit.sb.set_user_quota_ino(None);
+                edit.sb.set_group_quota_ino(None);
+                edit.sb.set_project_quota_ino(None);
+                edit.set_superblock();
+            }
             (Code::ResizeInode | Code::ResizeLeft, _) | (_, Some(7)) => {
                 of_inode
                     .entry(Ino::RESIZE.0)
                     .or_default()
                     .insert(problem.code);
-            }
-            (Code::QuotaNamed, _) => {
-                edit.sb.set_project_quota_ino(None);
-                edit.set_superblock();
             }
             (Code::QuotaInode, Some(ino)) => quota::mend_file(edit, facts, Ino(ino)),
             (_, Some(ino)) => {

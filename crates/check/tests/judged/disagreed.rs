@@ -3,9 +3,10 @@
 use corpus::{PatchedBytes, Structures};
 use lanefs_check::problem::Code;
 use lanefs_check::repair::RepairScope;
+use ondisk::{Feature, Ino, Superblock};
 use sync::Arc;
 
-use crate::mended::{mended, seed};
+use crate::mended::{Damaged, mended, seed};
 use crate::repair::{decide, files, kept};
 use crate::{check, e2fsck, shown};
 
@@ -18,6 +19,8 @@ const MUTANTS: &[(&str, u64, Option<Code>)] = &[
     ("no-journal", 3_000_086, Some(Code::FeatureUnknown)),
     // A file as the quota file of a feature that is off.
     ("ext3-1k", 3_000_365, Some(Code::QuotaNamed)),
+    // A file with names as the users' quota file of a feature that is off.
+    ("no-journal", 3_100_086, Some(Code::QuotaNamed)),
     // More unused inodes than the group has, without checksums of descriptors.
     ("ext3-1k", 3_000_875, None),
     ("ext3-1k", 3_000_896, None),
@@ -29,6 +32,8 @@ const MUTANTS: &[(&str, u64, Option<Code>)] = &[
     // A resize inode with a flag of extents, and one with a deletion time.
     ("bigalloc", 3_001_870, Some(Code::ExtentHeader)),
     ("ea-inode", 3_002_404, None),
+    // An empty attribute of an inline directory, with an offset beyond the list.
+    ("inline-data", 3_001_280, Some(Code::XattrOffset)),
     // One link of a directory with an index.
     ("bigalloc", 3_001_999, None),
     // A list of orphans that begins nowhere.
@@ -67,6 +72,47 @@ fn a_file_that_is_named_as_a_quota_file_without_the_feature_is_kept() {
     let (whole, bytes) = (files(&seed(name)), mutant(name, number));
     let (after, _) = mended(&bytes, name);
     assert_eq!(kept(&whole, &after), kept(&whole, &seed(name)));
+}
+
+#[test]
+fn a_file_that_the_superblock_names_without_the_feature_is_judged_as_by_e2fsck_and_kept() {
+    type Name = fn(&mut Superblock, Option<Ino>);
+    const NAMES: &[(&str, Feature, Name)] = &[
+        ("users", Feature::QUOTA, Superblock::set_user_quota_ino),
+        ("groups", Feature::QUOTA, Superblock::set_group_quota_ino),
+        (
+            "projects",
+            Feature::QUOTA,
+            Superblock::set_project_quota_ino,
+        ),
+        (
+            "orphans",
+            Feature::ORPHAN_FILE,
+            Superblock::set_orphan_file_ino,
+        ),
+    ];
+    for image in ["default-4k", "no-journal", "quota-verity"] {
+        let whole = seed(image);
+        let files = files(&whole);
+        for (what, feature, name) in NAMES {
+            // Root, reserved ones, lost+found, a file with two names, an inode that is not in use, and none.
+            for ino in [2, 5, 7, 8, 11, 12, 100, 100_000] {
+                let mut damaged = Damaged::new(whole.clone());
+                if damaged.geometry.has(*feature) {
+                    continue;
+                }
+                damaged.change_superblock(|sb| name(sb, Some(Ino(ino))));
+                let Some(verdict) = e2fsck(&damaged.bytes) else {
+                    return testkit::skip("e2fsck is missing");
+                };
+                let report = check(&damaged.bytes, 1).unwrap();
+                let text = format!("{image} {what} {ino}: {}{}", shown(&report), verdict.text);
+                assert_eq!(report.is_clean(), !verdict.is_damage(), "{text}");
+                let (after, _) = mended(&damaged.bytes, &text);
+                assert_eq!(kept(&files, &after), kept(&files, &whole), "{text}");
+            }
+        }
+    }
 }
 
 #[test]

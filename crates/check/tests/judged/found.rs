@@ -122,6 +122,67 @@ fn a_name_in_two_blocks_is_found_where_e2fsck_sees_nothing() {
 }
 
 #[test]
+fn a_file_that_is_larger_than_its_inline_data_is_found_where_e2fsck_sees_nothing() {
+    let fill = |root: PathBuf| {
+        fs::write(root.join("file"), "inline").unwrap();
+        fs::create_dir(root.join("directory")).unwrap();
+    };
+    let Some(made) = Made::new("-O inline_data", "16M", fill) else {
+        return;
+    };
+    made.debugfs(&["sif /file size 32524"]);
+    let shown = made.asked("stat /file");
+    assert!(shown.contains("Size: 32524") && shown.contains("Size of inline data: 60"));
+    let (report, verdict) = (
+        check(&made.bytes(), 2).unwrap(),
+        e2fsck(&made.bytes()).unwrap(),
+    );
+    assert_eq!(codes(&report), [Code::InlineFileSize]);
+    assert!(Code::InlineFileSize.is_beyond_e2fsck());
+    assert!(!verdict.is_damage(), "{}", verdict.text);
+    crate::mended::mended(&made.bytes(), "a file's size");
+    // e2fsck compares the size of a directory.
+    made.debugfs(&["sif /file size 6", "sif /directory size 61"]);
+    let (report, verdict) = (
+        check(&made.bytes(), 2).unwrap(),
+        e2fsck(&made.bytes()).unwrap(),
+    );
+    assert!(report.counts.contains_key(&Code::InlineSize));
+    assert!(verdict.is_damage(), "{}", verdict.text);
+}
+
+/// Offsets of attributes of a file with inline data whose values take no room in the list.
+#[test]
+fn an_offset_beyond_the_list_is_damage_where_data_are_inline() {
+    for inline in [true, false] {
+        let fill = |root: PathBuf| fs::write(root.join("file"), "inline").unwrap();
+        let options = if inline { "-O inline_data" } else { "" };
+        let Some(made) = Made::new(options, "16M", fill) else {
+            return;
+        };
+        made.debugfs(&["ea_set /file user.a v", "ea_set /file user.empty \"\""]);
+        let mut damaged = crate::mended::Damaged::new(made.bytes());
+        let ino = made.asked("stat /file");
+        let ino = ino.split_whitespace().nth(1).unwrap().parse().unwrap();
+        let is_entry = |entry: &[u8]| entry[..2] == [5, 1] && entry[16..21] == *b"empty";
+        damaged.change_inode(ino, |slot| {
+            let at = slot.windows(24).position(is_entry).unwrap();
+            slot[at + 2..at + 4].copy_from_slice(&0xFFF_u16.to_le_bytes());
+        });
+        let (report, verdict) = (
+            check(&damaged.bytes, 2).unwrap(),
+            e2fsck(&damaged.bytes).unwrap(),
+        );
+        let expected: &[Code] = if inline { &[Code::XattrOffset] } else { &[] };
+        assert_eq!(codes(&report), expected, "{}", verdict.text);
+        assert_eq!(verdict.is_damage(), inline, "{}", verdict.text);
+        let before = crate::repair::files(&made.bytes());
+        let (after, _) = crate::mended::mended(&damaged.bytes, "an offset");
+        assert_eq!(crate::repair::files(&after), before);
+    }
+}
+
+#[test]
 fn dots_that_stand_elsewhere_have_the_number_that_e2fsck_gives_them() {
     let fill = |root: PathBuf| {
         fs::create_dir(root.join("d")).unwrap();

@@ -122,7 +122,10 @@ const MUTANTS: &[(&str, &[(u64, bool)])] = &[
         ],
     ),
     ("ext3-1k", &[(700_340, true), (3_000_365, true)]),
-    ("inline-data", &[(700_801, true)]),
+    (
+        "inline-data",
+        &[(700_801, true), (3_001_280, true), (3_002_480, true)],
+    ),
     ("inline-data-512", &[(700_355, true)]),
     (
         "meta-bg",
@@ -230,6 +233,12 @@ fn cases() -> Vec<Case> {
             });
         }
     }
+    let mut named = Damaged::new(seed("default-4k"));
+    named.change_superblock(|sb| sb.set_orphan_file_ino(Some(Ino(12))));
+    cases.push(Case {
+        what: "a file as the orphan file".to_owned(),
+        bytes: named.bytes,
+    });
     let mut late = Damaged::new(seed("default-1k"));
     late.change_superblock(|sb| {
         sb.set_mount_time(4_000_000_000);
