@@ -267,6 +267,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     fn is_read_only(&self) -> bool {
         (**self).is_read_only()
     }
+    fn is_volatile(&self) -> bool {
+        (**self).is_volatile()
+    }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         (**self).read_at(offset, buf)
     }

@@ -344,6 +344,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_arc_of_a_volatile_device_is_volatile() {
+        let device = sync::Arc::new(MemoryDevice::new(4096));
+        assert!(device.as_ref().is_volatile());
+        assert!(BlockDevice::is_volatile(&device));
+    }
+
+    #[test]
     fn sixty_four_tebibytes_cost_only_what_is_written() {
         let device = MemoryDevice::new(64 << 40);
         device.write_at((64 << 40) - 3, b"end").unwrap();
