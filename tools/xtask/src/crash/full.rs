@@ -144,9 +144,13 @@ fn commit(root: &Path) -> Result<String, String> {
     Err("no commit of git says what is simulated".into())
 }
 
-/// Whether a difference, as git shows it without lines around it, has a line that is neither empty nor a comment.
+/// Whether a difference, as git shows it without lines around it, has a line that is neither empty nor a comment. Git
+/// shows no lines of a binary file, so a change of one counts as code.
 fn changes_code(difference: &str) -> bool {
     difference.lines().any(|line| {
+        if line.starts_with("Binary files ") {
+            return true;
+        }
         let is_header = ["+++ b/", "--- a/", "+++ /dev/null", "--- /dev/null"]
             .iter()
             .any(|start| line.starts_with(start));
@@ -397,5 +401,8 @@ mod tests {
         }
         let made = "diff --git a/x.rs b/x.rs\n--- /dev/null\n+++ b/x.rs\n@@ -0,0 +1 @@\n+a\n";
         assert!(changes_code(made));
+        let binary = "diff --git a/x.bin b/x.bin\nindex 18baa06a..4fdec70b 100644\n\
+                      Binary files a/x.bin and b/x.bin differ\n";
+        assert!(changes_code(binary));
     }
 }
