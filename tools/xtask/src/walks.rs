@@ -51,15 +51,31 @@ pub fn run(root: &Path, words: &[&str]) -> Result<String, String> {
     println!("Counted at {name}.\n\n| command | walks | handles |\n|---|--:|--:|");
     for (row, before, counted) in ROWS {
         let calls = count(&program, &folder, before, counted)?;
-        let sum = |is_counted: &dyn Fn(&str) -> bool| -> u64 {
-            let counted = calls.iter().filter(|(name, _)| is_counted(name));
-            counted.map(|(_, calls)| calls).sum()
-        };
-        let walks = sum(&|name| WALKS.contains(&name));
-        let handles = sum(&|name| HANDLES.iter().any(|end| name.ends_with(end)));
+        let (walks, handles) = sums(&calls).map_err(|why| format!("{name}: {why}"))?;
         println!("| {row} | {walks} | {handles} |");
     }
     Ok(String::new())
+}
+
+/// The numbers of walks and of handles among these calls.
+///
+/// # Errors
+/// If there are none: each counted command takes at least one of both, so the program does not show them.
+fn sums(calls: &[(String, u64)]) -> Result<(u64, u64), String> {
+    let sum = |is_counted: &dyn Fn(&str) -> bool| -> u64 {
+        let counted = calls.iter().filter(|(name, _)| is_counted(name));
+        counted.map(|(_, calls)| calls).sum()
+    };
+    let walks = sum(&|name| WALKS.contains(&name));
+    let handles = sum(&|name| HANDLES.iter().any(|end| name.ends_with(end)));
+    let missing = match (walks, handles) {
+        (0, _) => "a walk",
+        (_, 0) => "a handle",
+        _ => return Ok((walks, handles)),
+    };
+    Err(format!(
+        "no call of a function that begins {missing}: build `lanefs` without optimisation, with its symbols"
+    ))
 }
 
 /// Builds `lanefs` without optimisation, in a profile directory of its own.
@@ -154,5 +170,19 @@ mod tests {
         let walks = calls.iter().filter(|(name, _)| name == "a::walk");
         assert_eq!(walks.map(|(_, calls)| calls).sum::<u64>(), 7);
         assert_eq!(calls.len(), 3);
+    }
+
+    #[test]
+    fn a_program_that_shows_no_walks_or_no_handles_is_refused() {
+        let walk = ("lanefs_engine::names::walk::walk".to_owned(), 2);
+        let handle = (
+            "lanefs_journal::x::<impl lanefs_journal::journal::Journal>::begin".to_owned(),
+            3,
+        );
+        let sums = |calls: &[(String, u64)]| super::sums(calls);
+        assert_eq!(sums(&[walk.clone(), handle.clone()]), Ok((2, 3)));
+        assert!(sums(&[]).is_err_and(|why| why.contains("a walk")));
+        assert!(sums(&[handle]).is_err_and(|why| why.contains("a walk")));
+        assert!(sums(&[walk]).is_err_and(|why| why.contains("a handle")));
     }
 }
