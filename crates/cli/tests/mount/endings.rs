@@ -207,6 +207,10 @@ fn umount_says_that_the_server_does_not_answer_and_lazy_detaches_it() {
     for (name, options, waits) in [("a.img", "nofuseblk", false), ("b.img", "", true)] {
         let image = image(folder.path(), name, 24 << 20, &[]);
         let mut served = Served::start(&image, options);
+        if served.is_over_ring() {
+            testkit::skip("a server with io_uring is not stopped");
+            return served.unmount();
+        }
         fs::write(served.path().join("f"), "a").unwrap();
         let process = served.process().to_string();
         testkit::run("kill", &["-STOP", &process]);
