@@ -367,6 +367,9 @@ fn switch(directory: &Path, changes: &[(&str, &str)]) -> Result<(), Failure> {
             Errno::PERM | Errno::ACCESS => Failure::new(error)
                 .at(directory.display())
                 .hint("root and the user who mounted it may change it"),
+            // Forms decide how changes are made.
+            Errno::ROFS => Failure::new(format!("{name} has no effect on a read-only mount"))
+                .at(directory.display()),
             error => Failure::new(error).at(directory.display()),
         })?;
     }

@@ -298,6 +298,29 @@ fn others_may_look_but_not_switch_and_lists_show_nothing() {
 }
 
 #[test]
+fn a_form_of_a_read_only_mount_is_refused_because_it_has_no_effect() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path(), "image", 16 << 20, &[]);
+    for options in ["ro", "ro,nofuseblk", "ro,noload"] {
+        let served = Served::start(&path, options);
+        let mut command = lanefs();
+        command
+            .arg("tune")
+            .arg(served.path())
+            .arg("inode_lookup=locked");
+        let refused = command.output().unwrap();
+        assert_eq!(refused.status.code(), Some(1));
+        let expected = "inode_lookup has no effect on a read-only mount";
+        assert!(said(&refused).contains(expected), "{}", said(&refused));
+        assert_eq!(tune(served.path(), &["inode_lookup"]).trim(), "rcu");
+        served.unmount();
+    }
+}
+
+#[test]
 fn a_mount_shows_its_transport_and_its_options() {
     if !can_mount() {
         return;
