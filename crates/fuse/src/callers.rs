@@ -82,6 +82,21 @@ fn identified_by(caller: Caller, status: &str) -> Caller {
     }
 }
 
+/// The caller with all its groups, as its process has them; with `is_named`, its user and its first group are those of
+/// the request.
+pub(crate) fn with_groups(caller: Caller, is_named: bool) -> (Caller, Vec<u32>) {
+    let status = status_of(caller.pid);
+    let found = identified_by(caller, &status);
+    let is_process = found.uid != abi::NO_ID;
+    let caller = if is_named { caller } else { found };
+    let mut gids = vec![caller.gid];
+    // A thread of the kernel acts for others, so its groups are not theirs.
+    if is_process {
+        gids.extend(groups_in(&status));
+    }
+    (caller, gids)
+}
+
 /// Whether the caller is root or in a group.
 pub(crate) fn is_privileged_or_in(caller: Caller, gid: u32) -> bool {
     caller.uid == 0 || caller.gid == gid || groups_of(caller.pid).contains(&gid)

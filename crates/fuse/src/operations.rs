@@ -130,8 +130,8 @@ pub(crate) trait Operations: Send + Sync + 'static {
     /// Until this is dropped, what the thread does is done for the caller, who may not have what is reserved for
     /// others.
     fn act_for(&self, caller: Caller) -> Option<Acting<'_>>;
-    /// The same for the user and the groups that the caller's process has, if they are not in the request; `None` if
-    /// they are.
+    /// The same for the user, if it is not in the request, and all groups of the caller's process; `None` if these may
+    /// take no more than [`Operations::act_for`] allows.
     fn act_for_process(&self, caller: Caller) -> Option<Acting<'_>>;
     fn lookup(&self, at: Named<'_>) -> Answer<Metadata>;
     fn forget(&self, ino: Ino, times: u64);

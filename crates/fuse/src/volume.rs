@@ -152,6 +152,21 @@ impl MountedImage {
         self.fs.inodes().act_for(claimant).ok()
     }
 
+    /// The user and the group for whom the superblock reserves blocks; group 0 stands for none.
+    fn reserve_owner(&self) -> (u32, u32) {
+        let superblock = self.fs.inodes().superblock();
+        (
+            superblock.reserve_uid().into(),
+            superblock.reserve_gid().into(),
+        )
+    }
+
+    /// Whether the engine gives reserved blocks to a user with these groups; see [`lanefs::InodeFs::act_for`].
+    fn may_take_reserve(&self, uid: u32, gids: &[u32]) -> bool {
+        let (owner, group) = self.reserve_owner();
+        uid == 0 || uid == owner || group != 0 && gids.contains(&group)
+    }
+
     fn write_bytes(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Answer<usize> {
         self.fs.inodes().write(ino, offset, bytes).map_err(errno)
     }
@@ -231,11 +246,17 @@ impl Operations for MountedImage {
     }
 
     fn act_for_process(&self, caller: Caller) -> Option<Acting<'_>> {
-        if !self.agreed.maps_ids {
+        let is_named = !self.agreed.maps_ids;
+        let (_, reserve_gid) = self.reserve_owner();
+        // Of a caller with a name the process adds groups alone.
+        if is_named && (reserve_gid == 0 || self.may_take_reserve(caller.uid, &[caller.gid])) {
             return None;
         }
-        let found = callers::identified(caller);
-        self.claim_for(found.uid, &[found.gid])
+        let (found, gids) = callers::with_groups(caller, is_named);
+        if !self.may_take_reserve(found.uid, &gids) {
+            return None;
+        }
+        self.claim_for(found.uid, &gids)
     }
 
     fn lookup(&self, at: Named<'_>) -> Answer<Metadata> {

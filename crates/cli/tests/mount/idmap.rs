@@ -176,51 +176,69 @@ fn a_mount_that_maps_users_shows_and_allows_what_one_of_the_kernels_ext4_does() 
     }
 }
 
-/// The image's root fills it, then the host's root writes on: which of the two may take what is reserved for root.
+/// The image's root fills it, then others write on: who may take the reserved blocks. 2345 is the group of the reserve.
 const FILL: &str = r#"
-setpriv --reuid=1000 --regid=1000 --clear-groups sh -c 'echo x > last; cat /dev/zero > large' 2>/dev/null
-for user in 1000 0; do
-    setpriv --reuid=$user --regid=$user --clear-groups \
-        dd if=/dev/zero of=last bs=64k count=16 conv=notrunc oflag=append,direct 2>/dev/null && echo $user writes
-    setpriv --reuid=$user --regid=$user --clear-groups fallocate -o 2M -l 1M last 2>/dev/null && echo $user allocates
+as() { # USER GROUPS COMMAND
+    setpriv --reuid=$1 --regid=$1 --groups=$2 sh -c "$3" 2>/dev/null
+}
+as 1000 1000 'echo x > last; chmod 666 last; cat /dev/zero > large'
+n=2
+for who in '1000 1000' '1000 2345' '0 0'; do
+    as $who 'dd if=/dev/zero of=last bs=64k count=16 conv=notrunc oflag=append,direct' && echo $who writes
+    n=$((n * 8))
+    as $who "fallocate -o ${n}M -l 1M last" && echo $who allocates
 done
 "#;
 
+/// Fills a file system; who may write then.
+fn fill(place: &Path, by: &Path) -> String {
+    open_to_all(place);
+    let mut command = Command::new("sh");
+    let output = command.args(["-c", FILL]).current_dir(by).output();
+    String::from_utf8(output.unwrap().stdout).unwrap()
+}
+
 #[test]
-fn blocks_reserved_for_root_are_for_the_root_of_the_host() {
+fn reserved_blocks_are_for_the_hosts_users_and_groups() {
     if !can_map() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     open_to_all(folder.path());
     let image = image(folder.path(), "a.img", 64 << 20, &["-m", "20"]);
-    let copy = folder.path().join("b.img");
-    fs::copy(&image, &copy).unwrap();
-    let fill = |place: &Path| {
-        open_to_all(place);
-        let mut command = Command::new("sh");
-        let output = command.args(["-c", FILL]).current_dir(place).output();
-        String::from_utf8(output.unwrap().stdout).unwrap()
+    testkit::tune2fs(&["-g", "2345", image.to_str().unwrap()]);
+    let copy = |name: &str| {
+        let copy = folder.path().join(name);
+        fs::copy(&image, &copy).unwrap();
+        copy
     };
-    let kernel = testkit::KernelMount::with(&copy, "loop").unwrap();
-    let Ok(mapped) = Mapped::at(&kernel.path(), &folder.path().join("theirs")) else {
-        return testkit::skip("mounts can't map users here");
-    };
-    open_to_all(&kernel.path());
-    let expected = fill(&mapped.0);
-    drop(mapped);
-    drop(kernel);
-    assert_eq!(expected, "0 writes\n0 allocates\n");
-    let served = Served::start(&image, "allow_other");
-    let at = folder.path().join("ours");
-    let Some(mapped) = map_served(&served, &at) else {
-        return;
-    };
-    open_to_all(served.path());
-    assert_eq!(fill(&mapped.0), expected);
-    drop(mapped);
-    served.unmount();
-    testkit::e2fsck(&image);
+    let may = |who| format!("{who} writes\n{who} allocates\n");
+    let allowed = ["1000 2345", "0 0"].map(may).concat();
+    for is_mapped in [false, true] {
+        // Linux 6.18 does not read the group from the superblock.
+        let kernel = testkit::KernelMount::with(&copy("b.img"), "loop,resgid=2345").unwrap();
+        let mapped = Mapped::at(&kernel.path(), &folder.path().join(format!("a{is_mapped}")));
+        let Ok(mapped) = mapped else {
+            return testkit::skip("mounts can't map users here");
+        };
+        let by = |place: &Path, mapped: &Mapped| {
+            let by = if is_mapped { &mapped.0 } else { place };
+            fill(place, by)
+        };
+        assert_eq!(by(&kernel.path(), &mapped), allowed);
+        drop(mapped);
+        drop(kernel);
+        let path = copy("c.img");
+        let served = Served::start(&path, "allow_other");
+        let at = folder.path().join(format!("b{is_mapped}"));
+        let Some(mapped) = map_served(&served, &at) else {
+            return;
+        };
+        assert_eq!(by(served.path(), &mapped), allowed);
+        drop(mapped);
+        served.unmount();
+        testkit::e2fsck(&path);
+    }
 }
 
 #[test]

@@ -19,6 +19,8 @@ const OF_ROOT: Caller = Caller {
     gid: 0,
     pid: 0,
 };
+/// The group for which images have reserved blocks.
+const OF_RESERVE: &str = "2345";
 const IMAGE_BYTES: u64 = 16 << 20;
 /// How many requests a run sends, unless `LANEFS_HOSTILE_REQUESTS` sets it.
 const REQUESTS: u64 = 6000;
@@ -139,6 +141,14 @@ fn has_no_answer(opcode: u32) -> bool {
 
 /// A new image that is served, and its folder.
 fn served() -> (tempfile::TempDir, Arc<BoxedFs>) {
+    served_by(Agreed {
+        takes_privileges: true,
+        ..Agreed::default()
+    })
+}
+
+/// The same, with this negotiated. Blocks are reserved for root and for the group [`OF_RESERVE`].
+fn served_by(agreed: Agreed) -> (tempfile::TempDir, Arc<BoxedFs>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     let file = std::fs::File::create(&path).unwrap();
@@ -146,18 +156,67 @@ fn served() -> (tempfile::TempDir, Arc<BoxedFs>) {
     let layout = Layout::plan(IMAGE_BYTES, &mkfs::Options::default()).unwrap();
     let device = FileDevice::open(&path).unwrap();
     mkfs::format(&device, &layout).unwrap();
+    let device: Arc<dyn lanefs::BlockDevice> = Arc::new(device);
+    let group = [("reserved_gid", OF_RESERVE)];
+    lanefs::tune::tune(&device, &group, lanefs::tune::Clock::Ask(lanefs::now)).unwrap();
     drop(device);
     let volume: BoxedFs = Box::new(MountedImage::new(
         Fs::open_for_writing(&path).unwrap(),
         true,
         Synced::All.into(),
         None,
-        Agreed {
-            takes_privileges: true,
-            ..Agreed::default()
-        },
+        agreed,
     ));
     (folder, Arc::new(volume))
+}
+
+/// How often work that finds no space is tried for a caller.
+fn tries(volume: &BoxedFs, caller: Caller) -> u32 {
+    let tries = std::cell::Cell::new(0);
+    let outcome: Answer<()> = for_caller(volume, caller, || {
+        tries.set(tries.get() + 1);
+        Err(Errno::NOSPC)
+    });
+    assert_eq!(outcome, Err(Errno::NOSPC));
+    tries.get()
+}
+
+#[test]
+fn what_finds_no_space_is_tried_again_only_for_callers_who_may_take_reserved_blocks() {
+    if !testkit::is_root() || !testkit::have("setpriv") {
+        return testkit::skip("needs root and setpriv");
+    }
+    let process = |groups: &str| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid=1000", "--regid=1000", "--groups", groups]);
+        // Prints a line once it is that user.
+        let script = ["sh", "-c", "echo; exec sleep 60"];
+        let command = command.args(script).stdout(std::process::Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut line = [0];
+        std::io::Read::read_exact(process.stdout.as_mut().unwrap(), &mut line).unwrap();
+        process
+    };
+    let (mut user, mut member) = (process("7"), process(OF_RESERVE));
+    let of = |uid, gid, pid| Caller { uid, gid, pid };
+    let (_folder, volume) = served();
+    assert_eq!(tries(&volume, of(1000, 1000, user.id())), 1);
+    assert_eq!(tries(&volume, of(1000, 1000, member.id())), 2);
+    assert_eq!(tries(&volume, of(1000, 2345, member.id())), 1);
+    assert_eq!(tries(&volume, of(0, 0, std::process::id())), 1);
+    let (_folder, volume) = served_by(Agreed {
+        maps_ids: true,
+        ..Agreed::default()
+    });
+    let nobody = |pid| of(abi::NO_ID, abi::NO_ID, pid);
+    assert_eq!(tries(&volume, nobody(user.id())), 1);
+    assert_eq!(tries(&volume, nobody(member.id())), 2);
+    assert_eq!(tries(&volume, nobody(std::process::id())), 2);
+    assert_eq!(tries(&volume, nobody(0)), 1);
+    for process in [&mut user, &mut member] {
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
 }
 
 #[test]
