@@ -2,7 +2,10 @@
 //!
 //! A request names a user, one group, and the process that waits for the answer. The host knows the groups and
 //! capabilities of that process, and its user if the request has none. A process that the host does not know (of
-//! another namespace, for example) has only the one group and no capabilities. No locks.
+//! another namespace, for example) has only the one group and no capabilities. So has every process where `/proc` has
+//! other numbers than requests do ([`knows_processes`]). No locks.
+
+use std::path::Path;
 
 use rustix::io::Errno;
 
@@ -107,8 +110,18 @@ fn groups_of(pid: u32) -> Vec<u32> {
     groups_in(&status_of(pid))
 }
 
+/// Whether `/proc` has the numbers of this process's namespace, which are those in requests. A server in a namespace of
+/// its own may see the `/proc` of the host, where another process has the caller's number.
+pub(crate) fn knows_processes() -> bool {
+    let number = rustix::process::getpid().as_raw_nonzero().to_string();
+    std::fs::read_link("/proc/self").is_ok_and(|shown| shown == Path::new(&number))
+}
+
 /// The host's record of a process, or of one of its threads; empty if it has none.
 fn status_of(pid: u32) -> String {
+    if !knows_processes() {
+        return String::new();
+    }
     std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default()
 }
 

@@ -15,6 +15,7 @@ use sync::{Arc, thread};
 
 use crate::abi::init;
 use crate::bdi;
+use crate::callers;
 use crate::classic::{self, FuseDevice};
 use crate::connect::{self, Access, Connection, Fuseblk, MountError, Synced, Unmounter};
 use crate::idle::Idle;
@@ -228,6 +229,8 @@ pub(crate) struct Linked {
     synced: Synced,
     /// The flags that the kernel offered.
     offered: u64,
+    /// Whether the kernel was asked to let users be mapped.
+    may_map: bool,
     /// The queues to be registered, if requests come over io_uring.
     sizes: WantedQueues,
 }
@@ -262,6 +265,8 @@ impl Linked {
             // With `default_permissions` the kernel checks ACLs, and leaves the umask to them. Without it the kernel
             // ends a connection that allows users to be mapped.
             checks: options.access.default_permissions,
+            // Requests then do not have the caller's user, so `/proc` must.
+            maps_ids: options.access.default_permissions && callers::knows_processes(),
             writeback: options.keeps_writes(),
             // At most 256 KiB.
             ring_io: sizes.as_ref().ok().map(|sizes| sizes.payload as u32),
@@ -291,6 +296,7 @@ impl Linked {
             unmounter,
             synced,
             offered,
+            may_map: wanted.maps_ids,
             sizes: match sizes {
                 Ok(_) if !is_offered => Err(Some(NOT_OFFERED.into())),
                 sizes => sizes,
@@ -308,7 +314,7 @@ impl Linked {
                 && !options.keeps_writes()
                 && is_offered(init::NO_OPEN_SUPPORT),
             no_open_dir: is_offered(init::NO_OPENDIR_SUPPORT),
-            maps_ids: options.access.default_permissions && is_offered(init::ALLOW_IDMAP),
+            maps_ids: self.may_map && is_offered(init::ALLOW_IDMAP),
             checks_acls: options.access.default_permissions
                 && is_offered(init::POSIX_ACL)
                 && is_offered(init::SETXATTR_EXT),

@@ -83,8 +83,10 @@ pub(crate) enum ServeOutcome {
 /// What a mount asks the kernel for in addition.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Wanted {
-    /// That it checks permissions and ACLs, and lets users be mapped.
+    /// That it checks permissions and ACLs.
     pub(crate) checks: bool,
+    /// That it lets users be mapped; only with `checks`.
+    pub(crate) maps_ids: bool,
     /// That it keeps what programs write, and writes it later.
     pub(crate) writeback: bool,
     /// FUSE over io_uring, and the number of bytes that one read or write may have there.
@@ -105,7 +107,10 @@ pub(crate) fn init(
     }
     let mut wishes = WISHES;
     if wanted.checks {
-        wishes |= abi::init::POSIX_ACL | abi::init::ALLOW_IDMAP;
+        wishes |= abi::init::POSIX_ACL;
+    }
+    if wanted.maps_ids {
+        wishes |= abi::init::ALLOW_IDMAP;
     }
     if wanted.writeback {
         wishes |= abi::init::WRITEBACK_CACHE;

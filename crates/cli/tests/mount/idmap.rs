@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::served::{Served, can_mount, image, said};
+use crate::served::{Served, can_mount, image, lanefs, said};
 
 const MAPPER: &str = include_str!("idmap.py");
 /// The image's users 0 to 9 are 1000 to 1009 outside.
@@ -239,6 +239,45 @@ fn reserved_blocks_are_for_the_hosts_users_and_groups() {
         served.unmount();
         testkit::e2fsck(&path);
     }
+}
+
+/// A server in a namespace of processes that sees the `/proc` of another one: process 1 is root there, and an ordinary
+/// user here.
+#[test]
+fn a_server_that_sees_the_processes_of_another_namespace_does_not_take_them_for_its_callers() {
+    if !can_map() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    open_to_all(folder.path());
+    let image = image(folder.path(), "a.img", 64 << 20, &["-m", "20"]);
+    let served = Served::start(&image, "");
+    let file = served.path().join("f");
+    fs::write(&file, "x").unwrap();
+    let mut command = Command::new("setfattr");
+    let command = command.args(["-n", "trusted.a", "-v", "1"]).arg(&file);
+    assert!(command.status().unwrap().success());
+    served.unmount();
+    let place = folder.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let list = |user: &str| {
+        let script = r#"
+            lanefs=$1 image=$2 place=$3 user=$4
+            $lanefs mount -o allow_other "$image" "$place" || exit
+            exec setpriv --reuid=$user --regid=$user --clear-groups getfattr --absolute-names -m - "$place/f""#;
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "sh", "-c", script, "sh"]);
+        command.arg(lanefs().get_program()).arg(&image).arg(&place);
+        let output = command.arg(user).output().unwrap();
+        // The end of process 1 ended the server.
+        testkit::run("umount", &["--lazy", place.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(list("1000"), "");
+    assert!(list("0").contains("trusted.a"));
+    Served::start(&image, "").unmount();
+    testkit::e2fsck(&image);
 }
 
 #[test]

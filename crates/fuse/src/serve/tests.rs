@@ -403,6 +403,7 @@ fn what_is_not_agreed_on_is_left_out_and_old_kernels_are_refused() {
     let nothing = Wanted::default();
     let acls = Wanted {
         checks: true,
+        maps_ids: true,
         ..nothing
     };
     let ring = Wanted {
