@@ -100,6 +100,15 @@ pub(crate) fn with_groups(caller: Caller, is_named: bool) -> (Caller, Vec<u32>) 
     (caller, gids)
 }
 
+/// Whether overlayfs may have sent the caller's request: then it has the rights of the process that mounted the overlay,
+/// and the host can't tell these.
+pub(crate) fn may_be_overlay(caller: Caller) -> bool {
+    let mounts = record_of(caller.pid, "mountinfo");
+    let types = mounts.lines().filter_map(|line| line.split_once(" - "));
+    let mut types = types.filter_map(|(_, rest)| rest.split(' ').next());
+    types.any(|name| name == "overlay")
+}
+
 /// Whether the caller is root or in a group.
 pub(crate) fn is_privileged_or_in(caller: Caller, gid: u32) -> bool {
     caller.uid == 0 || caller.gid == gid || groups_of(caller.pid).contains(&gid)
@@ -117,12 +126,17 @@ pub(crate) fn knows_processes() -> bool {
     std::fs::read_link("/proc/self").is_ok_and(|shown| shown == Path::new(&number))
 }
 
-/// The host's record of a process, or of one of its threads; empty if it has none.
+/// The host's record of the state of a process, or of one of its threads; empty if it has none.
 fn status_of(pid: u32) -> String {
+    record_of(pid, "status")
+}
+
+/// What the host records about a process, or one of its threads; empty if it does not know the process.
+fn record_of(pid: u32, name: &str) -> String {
     if !knows_processes() {
         return String::new();
     }
-    std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default()
+    std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default()
 }
 
 fn groups_in(status: &str) -> Vec<u32> {

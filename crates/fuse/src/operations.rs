@@ -193,7 +193,7 @@ pub(crate) trait Operations: Send + Sync + 'static {
     ) -> Answer<()>;
     fn statfs(&self) -> Answer<StatFs>;
     fn xattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>>;
-    /// All names, each with a NUL behind it; those of `trusted.` only for root.
+    /// All names, each with a NUL behind it; those of `trusted.` only for root and for what may be overlayfs.
     fn xattr_names(&self, ino: Ino, caller: Caller) -> Answer<Vec<u8>>;
     fn set_xattr(&self, ino: Ino, what: Setting<'_>, caller: Caller) -> Answer<()>;
     fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Answer<()>;

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, XattrFlags};
@@ -23,11 +24,15 @@ struct Overlay(PathBuf);
 impl Overlay {
     /// Mounts `folder/low` below `upper/up`; `None` if the kernel has no overlayfs.
     fn mount(folder: &Path, upper: &Path) -> Option<Overlay> {
-        let at = folder.join("merged");
+        Overlay::of(&folder.join("low"), upper, folder.join("merged"))
+    }
+
+    /// Mounts `lower` below `upper/up`, to be seen at `at`.
+    fn of(lower: &Path, upper: &Path, at: PathBuf) -> Option<Overlay> {
         fs::create_dir_all(&at).unwrap();
         let options = format!(
             "lowerdir={},upperdir={},workdir={}\0",
-            folder.join("low").display(),
+            lower.display(),
             upper.join("up").display(),
             upper.join("work").display()
         );
@@ -194,6 +199,68 @@ fn the_kernels_overlayfs_has_its_upper_directory_on_a_mount() {
         } else {
             testkit::skip("the kernel's log can't be read")
         }
+    }
+}
+
+/// Has an ordinary user change files of a lower directory with attributes; those of the copies, and what that user is
+/// shown of a lower file.
+fn copied_up(folder: &Path, lower: &Path) -> Option<String> {
+    let upper = folder.join("upper");
+    for name in ["up", "work"] {
+        fs::create_dir_all(upper.join(name)).unwrap();
+    }
+    let script = "for name in written changed; do
+            echo x > $name; chown 1000:1000 $name
+            setfattr -n trusted.a -v 1 $name; setfattr -n user.a -v 1 $name
+        done";
+    let in_shell = |script: &str, at: &Path| {
+        let mut command = Command::new("sh");
+        let output = command.args(["-c", script]).current_dir(at).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    in_shell(script, lower);
+    let overlay = Overlay::of(lower, &upper, folder.join("merged"))?;
+    let change = "setpriv --reuid=1000 --regid=1000 --clear-groups \
+        sh -c 'getfattr -m - written; echo y >> written; chmod 640 changed; getfattr -m - written'";
+    let shown = in_shell(change, &overlay.0);
+    let copies = in_shell(
+        "getfattr -d -m '^(trusted.a|user)' written changed",
+        &upper.join("up"),
+    );
+    drop(overlay);
+    fs::remove_dir_all(&upper).unwrap();
+    Some(shown + &copies)
+}
+
+#[test]
+fn an_overlay_over_a_mount_copies_all_attributes_up_whoever_changes_a_file() {
+    if !can_mount() {
+        return;
+    }
+    if !testkit::have("setpriv") || !testkit::have("getfattr") {
+        return testkit::skip("needs setpriv and getfattr");
+    }
+    // Not below a directory that only root may search.
+    let folder = tempfile::tempdir().unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(folder.path(), mode).unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let copy = folder.path().join("b.img");
+    fs::copy(&image, &copy).unwrap();
+    let kernel = testkit::KernelMount::with(&copy, "loop").unwrap();
+    let Some(expected) = copied_up(folder.path(), &kernel.path()) else {
+        return;
+    };
+    drop(kernel);
+    assert_eq!(expected.matches("trusted.a=").count(), 2, "{expected}");
+    for options in ["allow_other", "allow_other,nofuseblk"] {
+        let served = Served::start(&image, options);
+        let found = copied_up(folder.path(), served.path()).unwrap();
+        assert_eq!(found, expected, "{options}");
+        served.unmount();
+        testkit::e2fsck(&image);
     }
 }
 
