@@ -100,8 +100,8 @@ pub(crate) fn with_groups(caller: Caller, is_named: bool) -> (Caller, Vec<u32>) 
     (caller, gids)
 }
 
-/// Whether overlayfs may have sent the caller's request: then it has the rights of the process that mounted the overlay,
-/// and the host can't tell these.
+/// Whether overlayfs may have sent the caller's request: then it has the rights of the process that mounted the
+/// overlay, which the host does not show.
 pub(crate) fn may_be_overlay(caller: Caller) -> bool {
     let mounts = record_of(caller.pid, "mountinfo");
     let types = mounts.lines().filter_map(|line| line.split_once(" - "));

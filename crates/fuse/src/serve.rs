@@ -185,8 +185,8 @@ fn reply_written(answer: Answer<u64>, reply: Reply) {
     }
 }
 
-/// Does work for a caller, who may not have the blocks that are reserved for others. If only these are left, does it once
-/// more if they are for the user or a group of the caller's process, which the request does not have.
+/// Does work for a caller, who may not have the blocks that are reserved for others. If only these are left, does it
+/// once more if they are for the user or a group of the caller's process, which the request does not have.
 fn for_caller<T>(operations: &BoxedFs, caller: Caller, work: impl Fn() -> Answer<T>) -> Answer<T> {
     let done = {
         let _acting = operations.act_for(caller);

@@ -554,7 +554,7 @@ impl Operations for MountedImage {
         let mut names = Vec::new();
         let xattrs = self.fs.inodes().xattrs(ino).map_err(errno)?;
         let is_trusted = |name: &[u8]| name.starts_with(b"trusted.");
-        // An overlay copies a file with all attributes, whoever changes it.
+        // An overlay copies a file with all attributes, also if an ordinary user changes it.
         let for_root = xattrs.iter().any(|xattr| is_trusted(&xattr.name))
             && (self.identified(caller).uid == 0
                 || self.agreed.maps_ids && callers::may_be_overlay(caller));

@@ -176,7 +176,8 @@ fn a_mount_that_maps_users_shows_and_allows_what_one_of_the_kernels_ext4_does() 
     }
 }
 
-/// The image's root fills it, then others write on: who may take the reserved blocks. 2345 is the group of the reserve.
+/// The image's root fills it, then others write on: this shows which users may take reserved blocks. 2345 is the group
+/// of the reserve.
 const FILL: &str = r#"
 as() { # USER GROUPS COMMAND
     setpriv --reuid=$1 --regid=$1 --groups=$2 sh -c "$3" 2>/dev/null
@@ -190,7 +191,7 @@ for who in '1000 1000' '1000 2345' '0 0'; do
 done
 "#;
 
-/// Fills a file system; who may write then.
+/// Fills a file system; the users that may still write.
 fn fill(place: &Path, by: &Path) -> String {
     open_to_all(place);
     let mut command = Command::new("sh");
