@@ -14,8 +14,8 @@ pub enum RepairError {
     Device(DeviceError),
     /// The device failed while the journal was used.
     Journal(offline::Error),
-    /// The journal may hold data that was synced, and can't be replayed: it is on a device of its own, or lanefs does
-    /// not support it. The image is unchanged.
+    /// The journal may hold data that was synced, and can't be replayed: it is on a device of its own, lanefs does not
+    /// support it, or it was not the same each time it was read. The image is unchanged.
     Replay(recovery::Error),
     /// Lanefs does not support fast commits on such a file system. The image is unchanged.
     FastCommits(Box<engine::Error>),

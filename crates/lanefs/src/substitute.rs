@@ -144,7 +144,8 @@ pub(crate) fn has_same_layout(one: &Geometry, other: &Geometry) -> bool {
 /// Its flag decides if the journal is on another device and can't be read.
 ///
 /// # Errors
-/// When the log can't be read, or lanefs does not support it: it may hold what was synced.
+/// When the log can't be read, was not the same each time it was read, or lanefs does not support it: it may hold what
+/// was synced.
 fn asks_for_replay(
     device: &Arc<dyn BlockDevice>,
     journal: &Option<Arc<dyn BlockDevice>>,
@@ -158,6 +159,9 @@ fn asks_for_replay(
     let device = Arc::clone(device);
     match recovery::scan_and_overlay(device, superblock, geometry, journal.clone()) {
         Ok(scanned) => Ok(scanned.report.journal == JournalState::Replayed),
+        Err(recovery::Error::Corrupt(corrupt)) if corrupt.site() == Site::JournalUnstable => {
+            Err(corrupt.into())
+        }
         Err(recovery::Error::Corrupt(corrupt)) => Ok(corrupt.site() == Site::JournalCopyChecksum),
         Err(_) if is_journal_elsewhere(superblock) => {
             Ok(said.is_none_or(|sb| sb.features().has(Feature::NEEDS_RECOVERY)))

@@ -5,7 +5,6 @@
 use device::BlockDevice;
 use ondisk::jbd2::{BlockHeader, JournalSuperblock};
 use ondisk::{Feature, Geometry, Superblock, Tid};
-use sync::Arc;
 
 use super::RepairError;
 use crate::substitute::first;
@@ -13,46 +12,62 @@ use crate::substitute::first;
 /// The most blocks of a journal: e2fsck makes no larger one.
 const BLOCKS_MAX: u64 = 10_240_000;
 
-/// Empties the log. Returns false, and writes nothing, if the device is not the journal of this file system, or its
-/// journal's superblock names another one as its user.
-///
-/// # Errors
-/// When the device fails.
-pub(super) fn empty(
-    journal: &Arc<dyn BlockDevice>,
-    sb: &Superblock,
-    geometry: &Geometry,
-) -> Result<bool, RepairError> {
-    let header = first(&**journal)?;
-    let size = geometry.block_size();
-    let is_its_journal = header.verify().is_ok()
-        && header.features().has(Feature::JOURNAL_DEV)
-        && header.uuid() == sb.journal_uuid()
-        && header.log_block_size() == size.log();
-    let blocks = header.blocks_count().min(journal.size() >> size.bits());
-    let Ok(count) = u32::try_from(blocks.min(BLOCKS_MAX)) else {
-        return Ok(false);
-    };
-    // The block behind that of the ext4 superblock.
-    let at = if size.bytes() == 1024 { 2 } else { 1 };
-    if !is_its_journal || count <= at + 1 {
-        return Ok(false);
+/// The superblock of an empty log, for the place of a damaged one.
+pub(super) struct EmptyLog {
+    /// The byte of the journal's device at which it belongs.
+    offset: u64,
+    superblock: JournalSuperblock,
+}
+
+impl EmptyLog {
+    /// Makes the superblock; only reads. `None` if the device is not the journal of this file system, or its journal's
+    /// superblock names another one as its user.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn of(
+        journal: &dyn BlockDevice,
+        sb: &Superblock,
+        geometry: &Geometry,
+    ) -> Result<Option<EmptyLog>, RepairError> {
+        let header = first(journal)?;
+        let size = geometry.block_size();
+        let is_its_journal = header.verify().is_ok()
+            && header.features().has(Feature::JOURNAL_DEV)
+            && header.uuid() == sb.journal_uuid()
+            && header.log_block_size() == size.log();
+        let blocks = header.blocks_count().min(journal.size() >> size.bits());
+        let Ok(count) = u32::try_from(blocks.min(BLOCKS_MAX)) else {
+            return Ok(None);
+        };
+        // The block behind that of the ext4 superblock.
+        let at = if size.bytes() == 1024 { 2 } else { 1 };
+        if !is_its_journal || count <= at + 1 {
+            return Ok(None);
+        }
+        let offset = u64::from(at) << size.bits();
+        let mut bytes = [0; JournalSuperblock::SIZE];
+        journal.read_at(offset, &mut bytes)?;
+        let old = JournalSuperblock::from_bytes(bytes);
+        let serves_others = old.users_count() > 1 || old.users().any(|user| user != sb.uuid());
+        if old.kind().is_some() && serves_others {
+            return Ok(None);
+        }
+        let mut superblock = jbd2::empty_superblock(size, count, 0, at + 1, header.uuid());
+        superblock.set_users(&[sb.uuid()]);
+        superblock.set_sequence(next_tid(journal, size.bits(), at + 1..count)?);
+        superblock.seal();
+        Ok(Some(EmptyLog { offset, superblock }))
     }
-    let offset = u64::from(at) << size.bits();
-    let mut bytes = [0; JournalSuperblock::SIZE];
-    journal.read_at(offset, &mut bytes)?;
-    let old = JournalSuperblock::from_bytes(bytes);
-    let serves_others = old.users_count() > 1 || old.users().any(|user| user != sb.uuid());
-    if old.kind().is_some() && serves_others {
-        return Ok(false);
+
+    /// Empties the log.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn write(&self, journal: &dyn BlockDevice) -> Result<(), RepairError> {
+        journal.write_at(self.offset, self.superblock.bytes())?;
+        Ok(journal.flush()?)
     }
-    let mut new = jbd2::empty_superblock(size, count, 0, at + 1, header.uuid());
-    new.set_users(&[sb.uuid()]);
-    new.set_sequence(next_tid(&**journal, size.bits(), at + 1..count)?);
-    new.seal();
-    journal.write_at(offset, new.bytes())?;
-    journal.flush()?;
-    Ok(true)
 }
 
 /// The number of a transaction that is later than what any of these blocks holds.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use check::repair::RepairScope;
 use device::{BlockDevice, Scratch};
 use jbd2::recovery;
-use ondisk::{Feature, FsBlock, Geometry, GroupDesc, Ino, Inode, Superblock, inode};
+use ondisk::{Feature, FsBlock, Geometry, GroupDesc, Ino, Inode, Site, Superblock, inode};
 use sync::Arc;
 
 use super::{RepairError, Writer};
@@ -23,7 +23,8 @@ pub(super) type View = Result<Arc<dyn BlockDevice>, String>;
 /// inode in that inode's place, if it is another one: then the view has a journal that can take their place.
 ///
 /// # Errors
-/// When the device fails, or lanefs does not support fast commits on such a file system: they may be sound.
+/// When the device fails, the log was not the same each time it was read, or lanefs does not support fast commits on
+/// such a file system: they may be sound.
 pub(super) fn view(
     device: &Arc<dyn BlockDevice>,
     journal_device: Option<Arc<dyn BlockDevice>>,
@@ -118,6 +119,11 @@ fn view_as_it_is(
         _ => match error {
             Error::Io(error) => Err(error.into()),
             Error::Journal(recovery::Error::Io(error)) => Err(error.into()),
+            Error::Journal(recovery::Error::Corrupt(corrupt))
+                if corrupt.site() == Site::JournalUnstable =>
+            {
+                Err(RepairError::Replay(corrupt.into()))
+            }
             error => Ok(Err(error.to_string())),
         },
     }

@@ -10,7 +10,8 @@ use jbd2::recovery;
 use ondisk::{Corrupt, Feature, Geometry, Site, Superblock};
 use sync::Arc;
 
-use super::{RepairError, edit_superblock, external, fast_commits, set_error, superblock_at};
+use super::external::EmptyLog;
+use super::{RepairError, edit_superblock, fast_commits, set_error, superblock_at};
 use crate::substitute::{self, Substitute, first, has_same_layout, is_journal_elsewhere};
 
 /// What became of a journal that was to be replayed.
@@ -131,12 +132,18 @@ impl Log<'_> {
     }
 
     /// Replays what is sound of a corrupt log: if only copies of blocks are damaged, the others, and the fast commits.
+    ///
+    /// # Errors
+    /// When a device fails, or the log was not the same each time it was read: a second try may read it as it is.
     fn replay_damaged(
         &self,
         sb: &Superblock,
         geometry: &Geometry,
         corrupt: &Corrupt,
     ) -> Result<Replay, RepairError> {
+        if corrupt.site() == Site::JournalUnstable {
+            return Err(RepairError::Replay((*corrupt).into()));
+        }
         let is_copy = corrupt.site() == Site::JournalCopyChecksum;
         let is_elsewhere = is_journal_elsewhere(sb);
         if !is_copy && is_elsewhere {
@@ -161,6 +168,9 @@ impl Log<'_> {
                     replay.failed = Some(failed);
                 }
             }
+            Err(recovery::Error::Corrupt(corrupt)) if corrupt.site() == Site::JournalUnstable => {
+                return Err(RepairError::Replay(corrupt.into()));
+            }
             Err(recovery::Error::Corrupt(corrupt)) if is_elsewhere => {
                 return self.give_up(sb, geometry, &corrupt);
             }
@@ -176,8 +186,7 @@ impl Log<'_> {
     /// Gives up a damaged log on another device: else a later replay could overwrite what is repaired.
     ///
     /// # Errors
-    /// When a device fails, the log was not the same each time it was read, the device serves another file system, or
-    /// only a repair of everything may do this.
+    /// When a device fails, the device serves another file system, or only a repair of everything may do this.
     fn give_up(
         &self,
         sb: &Superblock,
@@ -185,20 +194,15 @@ impl Log<'_> {
         corrupt: &Corrupt,
     ) -> Result<Replay, RepairError> {
         let refused = || RepairError::Replay((*corrupt).into());
-        if corrupt.site() == Site::JournalUnstable {
-            // A second try may read the log as it is.
-            return Err(refused());
-        }
         let journal = self.journal_device.as_ref();
         let journal = journal.filter(|_| self.scope == RepairScope::All);
         let journal = journal.ok_or_else(refused)?;
+        let empty = EmptyLog::of(&**journal, sb, geometry)?.ok_or_else(refused)?;
         let mut marked = *sb;
         set_error(&mut marked);
         marked.seal();
         substitute::put(&**self.device, &marked)?;
-        if !external::empty(journal, sb, geometry)? {
-            return Err(refused());
-        }
+        empty.write(&**journal)?;
         marked.set_features(marked.features().without(Feature::NEEDS_RECOVERY));
         marked.seal();
         substitute::put(&**self.device, &marked)?;

@@ -6,3 +6,4 @@ mod forgotten;
 mod images;
 mod lost;
 mod unread;
+mod unstable;
