@@ -282,11 +282,18 @@ const OPTIONAL: &[Feature] = &[
     Feature::ORPHAN_PRESENT,
 ];
 
-/// Checks the superblock's fields that no place follows from.
-pub fn fields(sb: &Superblock, geometry: &Geometry, findings: &Findings) {
+/// The features of a file system that can be read without them and that a check does not know.
+#[must_use]
+pub fn unknown_features(sb: &Superblock) -> Features {
     let mut unknown = sb.features().minus(Features::of(OPTIONAL));
     // A geometry exists only if those that reading needs are known.
     unknown.incompat = 0;
+    unknown
+}
+
+/// Checks the superblock's fields that no place follows from.
+pub fn fields(sb: &Superblock, geometry: &Geometry, findings: &Findings) {
+    let unknown = unknown_features(sb);
     if !unknown.is_empty() {
         findings.add(Problem::new(Code::FeatureUnknown).name(unknown.to_string()));
     }

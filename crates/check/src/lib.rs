@@ -68,6 +68,7 @@ mod work;
 mod xattr;
 
 pub use error::Error;
+pub use geometry::unknown_features;
 pub use problem::{Class, Code, Kind, Preen, Severity};
 pub use report::{Problem, Report, Totals};
 pub use run::{Options, check, check_at};

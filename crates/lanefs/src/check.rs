@@ -10,7 +10,7 @@ pub use check::{
 use device::BlockDevice;
 use engine::{InodeFs, MountOptions};
 use jbd2::recovery;
-use ondisk::Geometry;
+use ondisk::{Geometry, Superblock};
 use sync::Arc;
 
 use crate::substitute::{self, Substitute};
@@ -25,8 +25,26 @@ pub fn check(
     options: &Options<'_>,
 ) -> Result<Report, Error> {
     let mut report = judge(device, journal_device.clone(), options)?;
+    add_unknown_features(&mut report, &**device, options);
     see_journal(&mut report, device, journal_device);
     Ok(report)
+}
+
+/// Reports features of the first superblock without which nothing may be written, if the log holds a superblock without
+/// them: e2fsck refuses these before it replays the log.
+fn add_unknown_features(report: &mut Report, device: &dyn BlockDevice, options: &Options<'_>) {
+    let is_known = |sb: &Superblock| {
+        let unknown = check::unknown_features(sb);
+        sb.verify().is_err() || unknown.ro_compat == 0
+    };
+    let sb = substitute::first(device).ok();
+    let sb = sb.filter(|sb| options.superblock.is_none() && !is_known(sb));
+    if let Some(sb) = sb
+        && !report.counts.contains_key(&Code::FeatureUnknown)
+    {
+        let unknown = check::unknown_features(&sb).to_string();
+        report.add(Code::FeatureUnknown, &unknown);
+    }
 }
 
 /// Removes the note that the external journal was not checked, if the caller gave its device and it can be read.
@@ -131,7 +149,7 @@ fn at_this_time(device: &dyn BlockDevice, options: &Options<'_>) -> Result<Repor
 
 /// Whether the first superblock asks for a replay.
 fn is_dirty(device: &dyn BlockDevice) -> bool {
-    use ondisk::{Feature, Superblock};
+    use ondisk::Feature;
     let mut bytes = [0; Superblock::SIZE];
     device.read_at(Superblock::OFFSET, &mut bytes).is_ok()
         && Superblock::view(&bytes)

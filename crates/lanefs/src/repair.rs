@@ -68,11 +68,15 @@ pub fn repair(
         && !substitute.is_torn
     {
         // To put another superblock in the place of the first one is a decision.
-        return Ok(untouched(crate::check::check(
-            device,
-            journal_device,
-            options,
-        )?));
+        let report = crate::check::check(device, journal_device, options)?;
+        return Ok(untouched(report, extent));
+    }
+    if may_have_unknown_features(&**device, substitute.as_ref()) {
+        // A log may hold an older superblock, so the state after the replay decides.
+        let report = crate::check::check(device, journal_device.clone(), options)?;
+        if report.counts.contains_key(&Code::FeatureUnknown) {
+            return Ok(untouched(report, extent));
+        }
     }
     let may_lack_memory = lacks_memory(device, substitute.as_ref(), options);
     let may_refuse =
@@ -87,7 +91,7 @@ pub fn repair(
         let is_refused = outcome.repaired.is_refused || !outcome.repaired.after.is_clean();
         if may_refuse && is_refused {
             mark_refused(&**device)?;
-            return Ok(untouched(outcome.repaired.after));
+            return Ok(untouched(outcome.repaired.after, extent));
         }
     }
     let substitute = substitute.as_ref();
@@ -190,15 +194,26 @@ fn mark_refused(device: &dyn BlockDevice) -> Result<(), RepairError> {
     Ok(device.flush()?)
 }
 
-/// A careful repair that changes nothing, because something needs a decision.
-fn untouched(report: Report) -> Outcome {
+/// Whether the superblock under which the log would be replayed has features that a check does not know. Nothing is
+/// written to such a file system, not even the log.
+fn may_have_unknown_features(device: &dyn BlockDevice, substitute: Option<&Substitute>) -> bool {
+    let superblock = match substitute {
+        Some(substitute) => Some(substitute.superblock),
+        None => first(device).ok().filter(|sb| sb.verify().is_ok()),
+    };
+    superblock.is_some_and(|sb| !check::unknown_features(&sb).is_empty())
+}
+
+/// A repair that changes nothing: a careful one, because something needs a decision, or one of a file system that has
+/// unknown features.
+fn untouched(report: Report, extent: RepairScope) -> Outcome {
     Outcome {
         repaired: Repaired {
             before: report.clone(),
             after: report,
             writes: None,
             checks: 1,
-            is_refused: true,
+            is_refused: extent == RepairScope::Preen,
         },
         is_replayed: false,
         is_journaled: false,
@@ -206,7 +221,7 @@ fn untouched(report: Report) -> Outcome {
 }
 
 /// Whether the file system is marked clean and its log is empty, so that -p can skip it. As in e2fsck, the mark counts
-/// only if the device holds the whole file system and its group descriptors show no damage.
+/// only if all features are known, the device holds the whole file system and its group descriptors show no damage.
 ///
 /// # Errors
 /// When the superblock can't be read.
@@ -217,7 +232,9 @@ pub fn is_marked_clean(device: &Arc<dyn BlockDevice>) -> Result<bool, DeviceErro
         || features.has(Feature::ORPHAN_PRESENT)
         || sb.last_orphan().is_some();
     let state = sb.state() & (superblock::state::VALID | superblock::state::ERROR);
-    let is_marked = sb.verify().is_ok() && state == superblock::state::VALID && !is_pending;
+    let is_known = check::unknown_features(&sb).is_empty();
+    let is_marked =
+        sb.verify().is_ok() && state == superblock::state::VALID && !is_pending && is_known;
     let is_forgotten = || {
         let geometry = Geometry::new(&sb, device.size());
         geometry.is_ok_and(|geometry| substitute::is_forgotten(device, &None, &sb, &geometry))

@@ -5,5 +5,6 @@ mod fast_commits;
 mod forgotten;
 mod images;
 mod lost;
+mod unknown;
 mod unread;
 mod unstable;

@@ -6,9 +6,11 @@ use ondisk::Superblock;
 
 use crate::images::{by_e2fsck, bytes_of, check, first, mend, on, set_first};
 
+type Change = fn(&mut Superblock);
+
 /// Sets one of two features that have no name: a file system with the first may be written to without it, one with the
 /// second may be read only.
-const UNKNOWN: [(&str, fn(&mut Superblock)); 2] = [
+const UNKNOWN: [(&str, Change); 2] = [
     ("compatible", |sb| {
         let mut features = sb.features();
         features.compat |= 1 << 30;
@@ -21,7 +23,7 @@ const UNKNOWN: [(&str, fn(&mut Superblock)); 2] = [
     }),
 ];
 
-fn with(bytes: &[u8], change: fn(&mut Superblock)) -> Vec<u8> {
+fn with(bytes: &[u8], change: Change) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let mut sb = first(&bytes);
     change(&mut sb);
