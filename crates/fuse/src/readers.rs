@@ -109,7 +109,8 @@ const TAKEN: u64 = 1 << 32;
 /// [`Readers::sole`] while all may read.
 const ALL: usize = 0;
 
-/// The channel that a worker reads requests from.
+/// The channel that a worker reads requests from. Tests have one of their own: their workers run under schedules, which
+/// a thread that sleeps in read(2) would stop.
 pub(crate) trait RequestSource {
     /// Waits for a request; returns its length, or `None` at the end of the connection. Must not be called while reads
     /// return at once ([`RequestSource::set_waiting`]).
