@@ -59,9 +59,9 @@ const STOPPED: u8 = b'!';
                        everything is written, or do not (default: give it one if root mounts and
                        the host has a free loop device)
   no_open              let the kernel open and close files without asking: fewer messages; see
-                       docs/mount.md for what differs then
+                       docs/mount-server.md for what differs then
   writeback_cache      let the kernel keep what programs write, and write it later: only fsync
-                       makes it durable then, not sync(1); see docs/mount.md
+                       makes it durable then, not sync(1); see docs/mount-server.md
   destroy_timeout=SECONDS
                        how long umount(8) waits for a device that does not answer, if the kernel
                        has a block device (default 30)
