@@ -305,7 +305,7 @@ fn mutants_are_judged_as_by_e2fsck() {
 
 const HEAD: &str = "# Problems that `lanefs check` reports
 
-Generated from the table in `crates/check/src/problem.rs` and tested: after a change, run
+Generated from the table in `crates/check/src/problem/kinds.rs` and tested: after a change, run
 `LANEFS_UPDATE=1 cargo test -p lanefs-check --test judged the_page`.
 
 A number below 0x80000000 is e2fsck's own for the same problem: each one was observed in the problem log of e2fsck
