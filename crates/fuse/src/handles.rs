@@ -1,7 +1,8 @@
-//! Which failed writes each open file was told of: every handle reports each failure once, as in Linux.
+//! Records which failed writes each handle of an open file has reported: every handle reports each failure once, as in
+//! Linux.
 //!
-//! A handle's number holds the count of failures at its opening, and whether it writes synchronously; only handles that
-//! reported a failure since are in a table, until they are closed. The table's lock is held for a look.
+//! A handle's number contains the count of failures when it was opened, and whether it writes synchronously. A handle
+//! that has reported a failure is entered in a table until it is closed. The table's lock is held for one access.
 
 use std::collections::HashMap;
 

@@ -1,11 +1,11 @@
-//! Which inodes the kernel knows, and how many look-ups of each it was answered. The engine holds such an inode once,
-//! until the kernel has forgotten it the same number of times. So there is an entry for each inode of the mount that
-//! the kernel has in memory, which takes the kernel some 30 times the memory; it forgets inodes when it is short of
-//! memory.
+//! Records which inodes the kernel knows, and for each the number of its look-ups that were answered. The engine holds
+//! such an inode once, until the kernel has forgotten all of these look-ups. The table has an entry for each inode of
+//! the mount that the kernel has in memory. The kernel's own memory for it is some 30 times as large, and it forgets
+//! inodes when it is short of memory.
 //!
-//! Shards of a map under a lock each ([`Rank::Leaf`]), held for a look. The root has a flag instead of an entry, which
-//! is exchanged without a lock; nothing is reclaimed. Nothing of this outlives the mount; after a crash, inodes without
-//! names are orphans.
+//! The table is a map in shards with a lock each ([`Rank::Leaf`]), held for one access. The root has a flag instead of
+//! an entry, which is exchanged without a lock; nothing is reclaimed. Nothing of this outlives the mount; after a
+//! crash, inodes without names are orphans.
 
 use std::collections::HashMap;
 

@@ -4,7 +4,7 @@
 //! Runs on all workers at once and keeps nothing except the threads that wait for the disk in their place
 //! ([`crate::waiters`]): an fsync, fsyncdir, syncfs, fallocate or copy_file_range may be answered by another thread
 //! than the one that read it. Requests that are answered with `ENOSYS` here (locks, polling, block maps) the kernel
-//! then handles itself.
+//! then handles itself. INTERRUPT is answered with `ENOSYS`, too: a signal ends no request before its answer.
 
 use std::ops::Range;
 

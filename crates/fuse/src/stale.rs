@@ -1,11 +1,12 @@
-//! Tells the kernel that what it keeps of a file is old, where the answer to a request does not say so.
+//! Makes the kernel drop what it caches of a file and has become old, where the answer to a request does not do that.
 //!
-//! Attributes: by the thread that has the request, before the answer. The kernel only marks them and waits for nothing.
+//! Attributes: the thread that serves the request tells the kernel before it answers. The kernel only marks them as old
+//! and waits for nothing.
 //!
-//! Pages: after a request that failed and may have changed bytes all the same. The kernel drops its pages of a file
-//! when a request succeeds, and keeps them when it fails. To drop a page it waits for the page's lock, which a read
-//! holds until it is answered: so a thread of its own tells the kernel, and then answers the request, while the threads
-//! that serve go on. That thread runs only while there is something to tell.
+//! Pages: a request that fails may have changed bytes all the same. The kernel drops its pages of a file if a request
+//! succeeds, but keeps them if it fails. To drop a page it waits for the page's lock, which a read holds until it is
+//! answered. So a thread that serves must not wait for that: a separate thread tells the kernel, and then answers the
+//! request. It runs only while there is something to tell.
 //!
 //! # Locking
 //! One lock ([`Rank::Leaf`]), held for a look. Files wait in it by their numbers, so there are no more than the kernel
