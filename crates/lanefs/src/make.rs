@@ -2,9 +2,10 @@
 //!
 //! Nothing is touched before the plan is known to work and the place to be free: options that can't be are refused, a
 //! known file system, partition table or other known content is named, wherever on the device its signature lies, and
-//! what is mounted stays. What a regular file gets is written down first and room for it is reserved, so a full disk
-//! changes nothing, either. At an offset, a file system keeps within the partition that it begins in. A file made here
-//! is removed again when anything fails. A crash in the middle leaves a file without a superblock.
+//! what is mounted stays. All writes to an existing regular file are computed first, and room for them is reserved, so
+//! a full disk leaves it as it was. At an offset, a file system keeps within the partition that it begins in. If
+//! anything fails, a file that was made here is removed again. A crash in the middle leaves a file without a
+//! superblock.
 
 use std::path::Path;
 

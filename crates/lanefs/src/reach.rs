@@ -1,8 +1,7 @@
-//! From a path to an inode that stays the one the path led to while its number is used.
+//! Finds the inode that a path names, and holds it while an operation uses its number.
 //!
-//! Other threads may rename and delete at any moment, and a deleted inode's number may soon be another file's. So a
-//! walk holds the inode that an operation by path works on. Nothing is held on a file system that is only read. Crash:
-//! nothing of this is on disk.
+//! Other threads may rename and delete files at any moment, and a deleted inode's number may soon be another file's. A
+//! held inode keeps its number. On a file system that is only read, nothing is held. Crash: nothing of this is on disk.
 
 use std::borrow::Cow;
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! Brings fast commits home, before a repair decides anything.
 //!
-//! CRASH: until the transaction that takes their place is committed the fast commits count, and are replayed again;
-//! from then on it is replayed. Without a journal that can take the transaction, the blocks are written in stages while
-//! the fast commits still count. A wrong inode of the journal is written by the same transaction: until then its copy
-//! in the superblock leads to the log.
+//! One transaction of the log takes their place. CRASH: until it is committed, the fast commits are valid and the next
+//! opening replays them; from then on, it replays the transaction. If the journal can't take the transaction, the
+//! blocks are written in stages while the fast commits are still valid. A wrong inode of the journal is written by the
+//! same transaction; until then its copy in the superblock leads to the log.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! A regular file that is there whole or not at all: until it is kept, dropping it removes it.
 //!
-//! It is written under its own name where that is free. Where it replaces another file, it has a name of its own beside
-//! it until it is kept, so that the old one stays when the new one fails. Its successor takes over what `cp` would
-//! leave of it: owner, mode, ACL and extended attributes that are not the image's.
+//! If its name is free, it is written under that name. If it replaces another file, it is written under a temporary
+//! name in the same directory until it is kept, so the old file stays if the new one fails. The new file then takes
+//! over what `cp` would leave of the old one: owner, mode, ACL and extended attributes that are not the image's.
 //!
 //! No locks; names of one directory are created by one thread each. A kill that can't be caught leaves the file that
 //! was being written.
