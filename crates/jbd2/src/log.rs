@@ -1,9 +1,10 @@
 //! The log itself: a ring of blocks into which one transaction after another is written.
 //!
-//! With an area for fast commits behind it, it is not a ring: e2fsck 1.47.0, and Linux until 2023, take the area's
-//! end for the log's, and lose every transaction behind the place where the log went back to its first block. So what
-//! recovery has to read never crosses the log's end. Before a transaction would, all that is committed is written home,
-//! and the log begins anew ([`Log::has_room_before_its_end`]); an empty log begins at its first block.
+//! If an area for fast commits follows the log, the log is not used as a ring. e2fsck 1.47.0, and Linux until 2023,
+//! take the area's end for the log's end, so they lose every transaction after the one that reaches the end and
+//! continues at the first block. So the part of the log that recovery reads never crosses the log's end: before a
+//! transaction would cross it, all that is committed is written home, and the log begins again at its first block
+//! ([`Log::has_room_before_its_end`]).
 //!
 //! Order of a transaction: revoke blocks, then descriptors each followed by its copies; flush; commit record; flush.
 //! The first flush covers the file data that the transaction maps, too: if the log is on a device of its own, the file

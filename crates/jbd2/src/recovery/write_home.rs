@@ -1,9 +1,15 @@
 //! Replay onto the device.
 //!
-//! Four steps with a flush after each: the log in its place once more, the copies to their homes, the journal's
-//! superblock (clean), the file system's superblock (needs no recovery). What was read of the log may be in the host's
-//! cache only: its writer was killed before its flush, or the flush failed, after which the cache counts blocks as
-//! written that never were. A home that is durable before the commit that it belongs to would be half of a transaction.
+//! Four steps, with a flush after each:
+//!
+//! 1. write the blocks of the log once more, to the places that they were read from;
+//! 2. write the copies to their homes;
+//! 3. mark the journal clean in its superblock;
+//! 4. mark the file system as not needing recovery in its superblock.
+//!
+//! Step 1 is needed because what was read of the log may be in the host's cache only: its writer was killed before the
+//! flush, or the flush failed, and then the cache counts blocks as written that never were. If a home were durable
+//! before the commit that it belongs to, a cut would leave half of a transaction.
 //!
 //! CRASH: after a cut in the first two steps the journal is as it was, except that a commit may be missing whose
 //! success was never reported, and replay can be repeated. After one in the third or fourth, the journal is clean and
