@@ -1,5 +1,6 @@
-//! What each epoch changed, a list a thread and parity: handles of epoch e append to their thread's list `e & 1`;
-//! after the drain of E nobody appends to list `E & 1`, and the committer takes it.
+//! Lists of what each epoch changed: two for each thread, one for even epochs and one for odd ones. A handle of epoch
+//! `e` appends to its thread's list `e & 1`. After the drain of epoch E, no handle appends to the lists `E & 1`, and
+//! the committer takes them.
 //!
 //! Each list has a lock of its own ([`Rank::EpochList`]) on its thread's cache lines; only the committer ever takes
 //! another thread's, after the drain, so no thread waits for it. Epoch E + 2 opens after E is staged, so the lists of E

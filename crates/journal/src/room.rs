@@ -1,10 +1,11 @@
-//! Promises of log space, and what is done when none is left: the running epoch is committed, committed images are
-//! written home, and leases are drawn back, until there is.
+//! Promises log space to steps. If too little is free, a thread makes room: it commits the running epoch, writes
+//! committed images home, and draws leases back, until the promise can be made.
 //!
-//! One thread at a time makes room ([`Rank::JournalLeader`] says who); others that found none queue behind it with
-//! nothing of the journal held. Meanwhile nobody else gets room, so it waits only for promises that were made before,
-//! and these end by themselves: a thread that has one waits for no promise. So however small the log and however many
-//! the threads, every promise that fits a transaction is made.
+//! One thread at a time makes room, its leader under [`Rank::JournalLeader`]. Other threads that find none queue behind
+//! it and hold nothing of the journal. Meanwhile no other thread is promised room from the shared count. So the leader
+//! waits only for promises that were made before, and these end by themselves, because a thread that has a promise
+//! waits for no other. So every promise that fits a transaction is made, however small the log and however many the
+//! threads.
 //!
 //! [`Rank::JournalLeader`]: sync::Rank::JournalLeader
 

@@ -8,9 +8,9 @@
 //! capacity = free + leases + promised to open credits + used by unsealed and unwritten epochs + transactions in the
 //! log.
 //!
-//! A thread that finds no room queues for the one place that makes some ([`crate::Journal::reserve`]); while it does,
-//! the room is pressed: nobody else gets more than the lease that is left to it, so large wishes are not starved by
-//! small ones.
+//! A thread that finds no room becomes the one that makes room, or queues for that ([`crate::Journal::reserve`]). While
+//! a thread makes room, the room is *pressed*: other threads get no more than what is left of their leases, so small
+//! wishes don't starve a large one.
 //!
 //! No locks; every word is an atomic. After a crash nothing of this remains: it is counted anew from the log.
 //!

@@ -1,9 +1,9 @@
-//! The attendant: a thread of the user's that commits every so often, and does what is due, so that no operation has
-//! to.
+//! The attendant: a thread that commits at an interval, and does commits and checkpoints that are due, so that no
+//! operation has to.
 //!
-//! It waits under [`Rank::JournalLeader`], and is called without it where nobody needs it ([`Attendant::call`] looks at
-//! two words first). The journal starts no thread: a caller that wants an attendant lends a thread
-//! ([`Journal::attend`]).
+//! The journal starts no thread: a caller that wants an attendant lends one ([`Journal::attend`]). The attendant waits
+//! under [`Rank::JournalLeader`]. A thread that calls it takes that lock only if there is an attendant that was not
+//! called yet; two words show that ([`Attendant::call`]).
 //!
 //! # Sleep
 //!

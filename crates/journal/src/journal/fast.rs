@@ -1,8 +1,8 @@
-//! The journal's side of fast commits: where they go, for which transaction, and what ends them.
+//! The journal's side of fast commits: where they are written, which transaction they belong to, and what ends them.
 //!
-//! Fast commits of the running epoch count from the moment when all epochs before it are committed, in a log that is
-//! in use, until the epoch's own transaction is. What they say is the client's affair; it ends them, too
-//! ([`crate::Client::end_fast_log`]).
+//! Fast commits of the running epoch are valid in a log that is in use, from the commit of the last epoch before it
+//! until the commit of the epoch itself. The client decides what they record. Before an epoch's commit, the client is
+//! told to end its fast commits ([`crate::Client::end_fast_log`]).
 //!
 //! No lock: the client lets one thread at a time write the area, and the committer wipes it after the client has ended
 //! all writes of it. CRASH: as described at [`crate::Journal::write_fast`].

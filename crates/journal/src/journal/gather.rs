@@ -1,8 +1,9 @@
 //! Sharing a job: one thread leads a commit, or a flush of data, for all threads that asked before it began.
 //!
-//! Those who share one come in two halves that take turns, if nothing is done about it: while one half is served the
-//! other asks, and it is served alone. So a leader waits a moment for the threads that shared the last one
-//! ([`company::patience`]). A leader that is alone does not wait, nor does one that lately waited in vain ([`Doubt`]).
+//! Without a further rule, the threads that share jobs would split into two halves that take turns: while one half is
+//! served, the other asks, and is then served alone. So a leader waits a moment for the threads that shared the last
+//! job ([`company::patience`]). A leader that is alone does not wait, nor does one that recently waited in vain
+//! ([`Doubt`]).
 //!
 //! Under [`Rank::JournalLeader`], which is released while the leader waits. Nothing here is on disk.
 //!

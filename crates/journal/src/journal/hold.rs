@@ -1,10 +1,10 @@
 //! Holding commits back, so that all that happens meanwhile is one transaction or never was.
 //!
 //! [`Journal::hold`] commits what was before and empties the log; until [`Journal::commit_held`] nothing is committed,
-//! and what would need that fails with [`JournalError::Held`]. Steps ask for more than they use, and change the same
-//! blocks again: so they are lent more room than the log has, and the transaction is measured when it is all there.
-//! What a crash leaves: the state at the hold, or all that happened until the commit. A caller that gives up just
-//! drops the journal: nothing of the epoch is in the log.
+//! and what would need a commit fails with [`JournalError::Held`]. Steps ask for more room than they use, and several
+//! steps change the same block. So they are lent more room than the log has, and only the finished transaction is
+//! measured. What a crash leaves: the state at the hold, or all that happened until the commit. A caller that gives up
+//! just drops the journal: nothing of the epoch is in the log.
 
 use super::Journal;
 use crate::abort::JournalError;
