@@ -1,4 +1,5 @@
-//! All that is done as one transaction, or nothing of it. Locks: as `mount`; what a crash leaves: as its `hold` says.
+//! Makes all changes between two calls one transaction: after a crash, all of them or none are there. The work is done
+//! in `mount/hold.rs`, which describes it; the caller has the file system alone, so no lock is needed.
 
 use crate::attr;
 use crate::core::Error;

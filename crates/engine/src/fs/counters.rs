@@ -1,5 +1,5 @@
-//! What the mechanisms counted, each on lines of its threads' own: read without stopping anybody, so each is a value
-//! between the one before and the one after. Nothing of it is on disk.
+//! Reads what the mechanisms have counted. Each thread counts on cache lines of its own, and reading stops no thread:
+//! a sum has a value that is between those at the start and at the end of reading. Nothing of it is on disk.
 
 use journal::CommitCause;
 

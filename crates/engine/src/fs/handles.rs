@@ -1,7 +1,7 @@
 //! Inodes by handle: a number and a generation that a caller has stored, and that may be stale.
 //!
-//! The inode is found by that test, without a lock, also while others make or delete it; then its lock, shared, tells
-//! what became of it. No other lock is held.
+//! The inode is looked up by both, without a lock. Another thread may be making or deleting it, so its lock is then
+//! taken, shared: that waits until the other thread is done, and shows whether the inode exists. No other lock is held.
 
 use ondisk::{Generation, Ino};
 

@@ -16,11 +16,11 @@
 //!
 //! Nor is it logged if the map takes blocks of its own and changed in this epoch ([`has_index`]): e2fsck makes the map
 //! anew, in blocks which a later record may give to another file. Inodes of other types are committed in full, except
-//! directories:
+//! directories.
 //!
-//! An fsync of a directory does the same for its changed names, with the directory locked as well: what they bring is
-//! in the batch, the directory's own record is not, so a directory that changed in anything but names is committed in
-//! full.
+//! An fsync of a directory logs its changed names and the inodes that belong to these, with the directory locked as
+//! well. The directory's own record is not logged, so a directory of which anything but names has changed is committed
+//! in full.
 
 use std::collections::BTreeSet;
 

@@ -1,12 +1,12 @@
-//! Fast commits replayed: what their records say is done to a file system that nobody else uses, on a device that is
-//! thrown away or committed whole, so that nothing here needs to survive a crash half done.
+//! Replays fast commits: applies their records to a file system that nothing else uses. The changes are made on a
+//! device that is thrown away or committed as a whole, so no step here has to survive a crash.
 //!
 //! What Linux writes and Linux can't replay is taken for what it means: an inode without links is deleted; a new
 //! directory gets its block, and its parent counts it; a short link's target and a device's numbers are in the record.
 //! Link counts are counted from the names, not believed. Every number and every block is one that the file system has,
 //! and is the file's own or free: else the replay is refused.
 //!
-//! Someone else may have begun to replay the same log in place, and not have ended: see [`half`].
+//! Another program may have begun to replay the same log in place, without finishing it: see [`half`].
 //!
 //! Order: blocks of inodes that the log names are marked in use where they are not; inodes whose number was given to
 //! another are deleted; numbers and blocks that records name are taken before anything else can get them; new inodes;

@@ -1,8 +1,9 @@
-//! How many hold inodes that are not in memory: a server's clients, whose inodes have names and can be loaded again.
+//! Counts the holders of inodes that are held but not in memory. Such an inode has a name, so it can be loaded again
+//! when a holder (a client of a server) uses it.
 //!
-//! In shards, each a map under a lock ([`Rank::Leaf`]) that is taken only if the shard's count is not 0. There is an
-//! entry for each such inode that a caller holds: 8 bytes and the map's own. All that concerns one inode is done under
-//! its bucket's lock, so an inode is in the table or here, never in both. Zeros are not kept.
+//! The counts are in shards, each a map under a lock ([`Rank::Leaf`]) that is taken only if the shard has entries. An
+//! entry takes 8 bytes and the map's own; inodes without holders have none. All changes of one inode's count are made
+//! under its bucket's lock, so an inode is in the table or here, never in both.
 
 use hashbrown::HashMap;
 use ondisk::Ino;

@@ -1,9 +1,9 @@
 //! Where a file was overwritten last: what the next write in place needs to know, so that it neither copies the record
 //! nor searches the map.
 //!
-//! It records for one run of written blocks, cut at the file's end, where the run is on the device, that the file's
-//! data may be changed, and what the file's times are. It is true as long as the inode does not change: a thread that
-//! writes it or relies on it holds the inode's lock shared, and every change of the record (which each change of the
+//! It records one run of written blocks, cut at the file's end: where the run is on the device, the file's flags (its
+//! data may be changed), and its times. It is true as long as the inode does not change: a thread that writes it or
+//! relies on it holds the inode's lock shared, and every change of the record (which each change of the
 //! map is, too) clears it under that lock, held exclusively. The number of the next orphan is an exception, because a
 //! file's data do not depend on it. So the place can't be stale, and has no version.
 //!

@@ -1,7 +1,8 @@
-//! Giving back what is kept for files and directories: by their owners when they are done, by a thread that finds no
-//! space, and all of it when keeping is switched off, and at the end. While preparing only, without a handle. Locks:
-//! those of what is kept and of groups, one at a time, and around all of it that of the thread that draws back
-//! ([`Rank::DrawBack`](sync::Rank)).
+//! Gives back blocks that are kept for files and directories. The owner of kept blocks does that when it needs them no
+//! more. A thread that finds no space draws all of them back, and so do the switch to `prealloc=off` and the close.
+//!
+//! Called while a step is prepared, without a handle. Locks: those of the kept blocks and of groups, one at a time. A
+//! thread that draws everything back holds [`Rank::DrawBack`](sync::Rank) around that.
 
 use ondisk::Ino;
 

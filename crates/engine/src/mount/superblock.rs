@@ -3,8 +3,8 @@
 //!
 //! The journal is found with the help of a copy, or of what each block size and size of inodes would mean for the
 //! journal's inode. What is found must be this file system's: the first group's descriptor and the root directory must
-//! be where it says, with checksums that fit. No locks; nothing is written here but by [`put_back`]. CRASH: what was
-//! put back says that the journal must be looked at, where it must, so it may be lost again.
+//! be where it says, with checksums that fit. No locks; only [`put_back`] writes. CRASH: a superblock that was put back
+//! asks for the journal's replay if that is needed, so a cut after it loses nothing.
 
 use device::{BlockDevice, DeviceError, ReadOnly, Scratch};
 use jbd2::recovery;

@@ -1,8 +1,8 @@
 //! Block allocation: buddies searched by criteria, from a goal on; goals, locks and the order of groups each in a
 //! scalable and a plain form.
 //!
-//! An allocation first takes its share of the sum of free blocks ([`crate::space::group`]), which leaves the floor
-//! that the request must. Then it finds the blocks of that share ([`search`]), if need be in pieces. A run is taken out
+//! An allocation first takes its share of the sum of free blocks ([`crate::space::group`]), and must leave at least the
+//! floor of the request. Then it finds the blocks of that share ([`search`]), if need be in pieces. A run is taken out
 //! of the buddies in memory while preparing ([`take`]); it is in no image yet, and dropping it gives it back
 //! ([`taken`]). Applying it puts it on the epoch's list. Freeing is prepared too ([`claim`]): blocks of the file
 //! system's own, free ones, and those that another thread is about to free are refused. A freed run comes back to

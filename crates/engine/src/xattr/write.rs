@@ -1,7 +1,7 @@
 //! Setting and removing attributes.
 //!
-//! One step: the inode, its block of attributes where that changes, and the superblock where it does not say yet that
-//! there are attributes (`ext_attr`). Takes the inode's lock and, for a block, that of such blocks. What a cut leaves:
+//! One step changes the inode, its block of attributes if that changes, and the superblock if the feature `ext_attr` is
+//! not set yet. Takes the inode's lock and, if a block changes, the lock of all attribute blocks. What a cut leaves:
 //! the change or nothing of it. ACLs have rules of their own (`acl`).
 
 use journal::Handle;

@@ -1,8 +1,8 @@
 //! The cost of replaying a log, bounded so that a mount by Linux takes at most a second or two.
 //!
 //! Linux looks at all blocks of a file's holes, one by one, for each of its ranges; and for each record of an inode it
-//! writes the bitmaps of all of its extents. Both are bounded for a whole log, from above: what would be more is
-//! committed in full, which ends the log and begins the next one's count.
+//! writes the bitmaps of all of its extents. Both have an upper bound for a whole log. An fsync that would exceed it is
+//! committed in full, which ends the log; the next log is counted from 0.
 
 use sync::{Mutex, Rank};
 

@@ -1,11 +1,14 @@
 //! Which inodes and names one fsync must log together.
 //!
-//! An inode brings every name of it that changed in the transaction since the log had it with the inode last; a changed
-//! name brings every inode that it stood for since the log had the name, before the first change and after each. What
-//! was in the log before stays there as it is: the log's state counts, where there is one, and not the transaction's
-//! beginning. Leaving out one of them shows after a replay: a name without its inode fails the mount, an
-//! inode without its name is left unattached, and a name that was given away keeps its old file (the trouble cases of
-//! the crate's documentation).
+//! Two rules are applied until they add nothing:
+//!
+//! - a logged inode adds each of its names that has changed since the log last recorded that name for the inode;
+//! - a changed name adds each inode that it stood for since the log last recorded the name: the one before the first
+//!   change, and the one after each change.
+//!
+//! What the log has not recorded yet counts from the beginning of the transaction. If the closure left one of them out,
+//! a replay would show it: a name without its inode fails the mount, an inode without its name is left unattached, and
+//! a name that was given to another file keeps its old one (the trouble cases in `fsync/log.rs`).
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,8 @@
-//! How an allocation gets at a group that another thread may be using: the small face, and which form is used.
+//! How an allocation locks a group that another thread may be using: the interface of the two forms, and which of them
+//! is used.
 //!
-//! Whatever the form, who frees blocks, gives them back or looks at a group as the last resort waits for the lock. It
-//! is never held across I/O, a checksum or an access to the caller's memory.
+//! In both forms, a thread that frees blocks, gives them back or looks at a group as the last resort waits for the
+//! lock. It is never held across I/O, a checksum or an access to the caller's memory.
 
 use sync::{Counter, Mutex, MutexGuard};
 

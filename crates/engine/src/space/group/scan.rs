@@ -1,8 +1,8 @@
-//! In which order groups are looked at: the small face, which both forms have.
+//! The order in which a search looks at groups: the interface of the two forms.
 //!
-//! Both forms look at the groups of a range from its first on, and pass by those whose hints say that they don't have
-//! what is wanted. What they look at is kept right whichever form is used, under each group's lock, so that the form
-//! can change at any time.
+//! Both forms look at the groups of a range from its first on, and skip those whose hints say that they don't have
+//! what is wanted. The hints of both forms are updated under each group's lock whichever form is used, so the form can
+//! be changed at any time.
 
 use std::ops::Range;
 

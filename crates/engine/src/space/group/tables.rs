@@ -1,6 +1,7 @@
-//! Inode tables that mke2fs left as the device was (`lazy_itable_init`): before numbers beyond those ever used are
-//! given out, the records up to them are made readable, so that none below a table's watermark (`itable_unused`) holds
-//! what the device held before, whichever of them get an inode.
+//! Inode tables that mke2fs did not initialize (`lazy_itable_init`), so that they hold what the device held before. A
+//! table's watermark (`itable_unused`) separates the records that were ever used from the others. Before a number
+//! above it is given out, all records up to that number are filled with zeros, because the watermark then moves over
+//! all of them, used or not.
 //!
 //! Under [`Rank::InodeLookup`], held across that I/O, with no handle open. Zeros are durable before a number is given
 //! out, and so before a commit that moves the watermark. What a crash leaves: zeros beyond the watermark, which say as

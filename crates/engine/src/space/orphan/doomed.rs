@@ -3,8 +3,8 @@
 //!
 //! The thread that releases such an inode last puts its number here ([`Doomed::push`]), if threads serve the queue and
 //! it has room; otherwise it deletes the inode itself, after it has dropped its locks ([`Doomed::begin`]). A thread
-//! that may neither wait nor fail puts it here in any case ([`Doomed::leave`]). The queue then has at most the inodes
-//! that were held at one moment, because each change deletes what it finds so before it begins. A thread that takes a
+//! that may neither wait nor fail puts it here in any case ([`Doomed::leave`]). That adds at most the inodes that were
+//! held at one moment, because each change deletes the inodes that wait here before it begins. A thread that takes a
 //! number from here holds nothing. [`Doomed::wait_idle`] returns when all that was doomed is deleted.
 //!
 //! One lock ([`Rank::Leaf`]) around the queue. A thread that deletes inodes itself takes no lock and writes a count of

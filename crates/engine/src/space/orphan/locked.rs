@@ -1,8 +1,8 @@
 //! The plain form (`orphan=locked`): one lock ([`Rank::Leaf`]) around the slots, held for the look for a free one and
 //! for each change of one. The look begins where a slot was taken or given back last.
 //!
-//! It works on the same words as the other form, whose threads may be there too for as long as what they began in it
-//! lasts; so it takes counts and words as they do. What a crash leaves: see [`super::slots`].
+//! After a switch of forms, threads that began in the other form may still work on the same words without this lock.
+//! So this form takes counts and words with the same atomic operations. What a crash leaves: see [`super::slots`].
 
 use ondisk::Ino;
 use sync::{Mutex, Rank};
