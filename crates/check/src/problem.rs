@@ -152,6 +152,7 @@ pub use kinds::{Code, TABLE};
 /// Kinds of damage that e2fsck does not look for.
 pub const BEYOND: &[Code] = &[
     Code::JournalFirst,
+    Code::JournalInodeCopy,
     Code::ExtentDepth,
     Code::InlineFileSize,
     Code::XattrName,

@@ -14,6 +14,9 @@ use crate::report::Problem;
 use crate::table::State;
 use crate::volume::Volume;
 
+/// The fewest blocks of a journal.
+const JOURNAL_BLOCKS_MIN: u64 = 1024;
+
 /// Whether the inode is one that features use: the journal, the resize inode, quota files, the orphan file.
 pub fn is_special(volume: &Volume<'_>, ino: Ino) -> bool {
     let sb = &volume.sb;
@@ -114,18 +117,19 @@ pub fn journal(volume: &Volume<'_>) {
         return volume.found(problem);
     };
     let bad = |why: &str| {
-        volume.found(Problem::new(Code::JournalInode).found(ino.0).name(why));
+        let code = if has_serving_copy(volume) {
+            Code::JournalInodeCopy
+        } else {
+            Code::JournalInode
+        };
+        volume.found(Problem::new(code).found(ino.0).name(why));
     };
     let Some((inode, runs)) = file(volume, ino) else {
         return bad("it is not a regular file in use");
     };
-    let mut at = 0;
-    for run in &runs {
-        if run.lblk != at {
-            return bad("its map has holes");
-        }
-        at += run.len;
-    }
+    let Some(at) = length_without_holes(&runs) else {
+        return bad("its map has holes");
+    };
     if is_longer(&inode, at << volume.geometry.block_size().bits()) {
         return bad("it is longer than its map");
     }
@@ -161,6 +165,26 @@ pub fn journal(volume: &Volume<'_>) {
     if !is_start_read && !volume.findings.has(Code::JournalReplayed) {
         left_in_journal(volume, &journal, verified.is_ok());
     }
+}
+
+/// How many blocks are mapped, if these are the first ones of the file.
+fn length_without_holes(runs: &[MapRun]) -> Option<u64> {
+    runs.iter()
+        .try_fold(0, |at, run| (run.lblk == at).then_some(at + run.len))
+}
+
+/// Whether the superblock has a copy of the journal's inode that e2fsck uses in its place without a message. It reads
+/// the copy's map as one without extents.
+fn has_serving_copy(volume: &Volume<'_>) -> bool {
+    let copy = crate::repair::backed_up_journal(&volume.sb, Inode::zeroed());
+    let Some(inode) = copy.filter(|inode| !inode.flags().contains(Flags::EXTENTS)) else {
+        return false;
+    };
+    let mut blocks = Blocks(Vec::new());
+    file_map::walk(volume, Ino::JOURNAL, &inode, &mut blocks);
+    let mapped = length_without_holes(&blocks.0).unwrap_or(0);
+    mapped >= JOURNAL_BLOCKS_MIN
+        && !is_longer(&inode, mapped << volume.geometry.block_size().bits())
 }
 
 /// Whether the inode is longer than `mapped` bytes. e2fsck compares an int; the kernel reads the journal's length from

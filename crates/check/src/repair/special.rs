@@ -29,7 +29,7 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, codes: &BTreeSet<Code>, share
         edit.sb.set_orphan_file_ino(None);
         edit.set_superblock();
     }
-    let is_inode_wrong = has(&[Code::JournalInode]);
+    let is_inode_wrong = has(&[Code::JournalInode, Code::JournalInodeCopy]);
     if is_inode_wrong {
         journal_inode(edit, facts, shared);
     }

@@ -151,6 +151,30 @@ fn a_file_that_is_larger_than_its_inline_data_is_found_where_e2fsck_sees_nothing
     assert!(verdict.is_damage(), "{}", verdict.text);
 }
 
+#[test]
+fn a_wrong_inode_of_the_journal_is_found_where_e2fsck_uses_its_copy_without_a_message() {
+    type Change = fn(&mut [u8]);
+    // Its size, and its count of links.
+    let changes: [Change; 2] = [|slot| slot[6] = 0xD9, |slot| slot[0x1A] = 0];
+    for change in changes {
+        let mut damaged = crate::mended::Damaged::new(crate::mended::seed("ext3-1k"));
+        damaged.change_inode(8, change);
+        let report = check(&damaged.bytes, 2).unwrap();
+        assert_eq!(codes(&report), [Code::JournalInodeCopy]);
+        assert!(Code::JournalInodeCopy.is_beyond_e2fsck());
+        let verdict = e2fsck(&damaged.bytes).unwrap();
+        assert!(!verdict.is_damage(), "{}", verdict.text);
+        crate::mended::mended(&damaged.bytes, "the journal's inode");
+        // The copy of a map of extents is of no use to e2fsck.
+        let mut damaged = crate::mended::Damaged::new(crate::mended::seed("default-1k"));
+        damaged.change_inode(8, change);
+        let report = check(&damaged.bytes, 2).unwrap();
+        assert!(report.counts.contains_key(&Code::JournalInode));
+        let verdict = e2fsck(&damaged.bytes).unwrap();
+        assert!(verdict.is_damage(), "{}", verdict.text);
+    }
+}
+
 /// Offsets of attributes of a file with inline data whose values take no room in the list.
 #[test]
 fn an_offset_beyond_the_list_is_damage_where_data_are_inline() {
