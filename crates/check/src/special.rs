@@ -117,12 +117,7 @@ pub fn journal(volume: &Volume<'_>) {
         return volume.found(problem);
     };
     let bad = |why: &str| {
-        let code = if has_serving_copy(volume) {
-            Code::JournalInodeCopy
-        } else {
-            Code::JournalInode
-        };
-        volume.found(Problem::new(code).found(ino.0).name(why));
+        volume.found(wrong_inode(volume).found(ino.0).name(why));
     };
     let Some((inode, runs)) = file(volume, ino) else {
         return bad("it is not a regular file in use");
@@ -171,6 +166,14 @@ pub fn journal(volume: &Volume<'_>) {
 fn length_without_holes(runs: &[MapRun]) -> Option<u64> {
     runs.iter()
         .try_fold(0, |at, run| (run.lblk == at).then_some(at + run.len))
+}
+
+fn wrong_inode(volume: &Volume<'_>) -> Problem {
+    Problem::new(if has_serving_copy(volume) {
+        Code::JournalInodeCopy
+    } else {
+        Code::JournalInode
+    })
 }
 
 /// Whether the superblock has a copy of the journal's inode that e2fsck uses in its place without a message. It reads

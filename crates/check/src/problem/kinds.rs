@@ -126,7 +126,7 @@ problems! {
     OrphanHead 0x8000000D Orphan Note Mends
         "the list of orphans begins with inode {found}, which can't be an orphan"
         "the list is emptied";
-    OrphanLoop 0x8000000E Orphan Damage Refuses
+    OrphanLoop 0x8000000E Orphan Damage Mends
         "the list of orphans is wrong at inode {found}"
         "the list is emptied";
     OrphanFile 0x8000000F Orphan Damage Mends
@@ -183,12 +183,6 @@ problems! {
     TooManyIllegal 0x80000014 Map Damage Refuses
         "{found} pointers of the inode lead to blocks that do not exist"
         "the pointers are cleared";
-    TooBigDirectory 0x80000015 Map Damage Refuses
-        "the directory has a block {lblk}, beyond what a directory may have"
-        "the block is removed from the map";
-    TooBigFile 0x80000016 Map Damage Refuses
-        "the file has a block {lblk}, beyond what its kind of map may have"
-        "the block is removed from the map";
     ImagicFlag 0x01002F Inode Damage Refuses
         "the inode has a flag of a feature that is off ({found})"
         "the flag is cleared";

@@ -385,8 +385,9 @@ fn a_block_that_can_not_be_read_is_a_problem_and_what_depends_on_it_is_not_judge
     assert_eq!(report.problems[0].block, Some(block));
 }
 
-#[test]
-fn files_of_an_encrypted_directory_have_its_policy() {
+/// An image with an encrypted directory `/d` in which one file has the directory's policy, one another policy, and one
+/// none. `None` if the programs are missing.
+pub fn encrypted() -> Option<Vec<u8>> {
     let fill = |root: PathBuf| {
         fs::create_dir(root.join("d")).unwrap();
         for name in ["same", "other", "plain"] {
@@ -398,9 +399,7 @@ fn files_of_an_encrypted_directory_have_its_policy() {
             fs::write(root.join(name), context).unwrap();
         }
     };
-    let Some(made) = Made::new("-O encrypt,^metadata_csum", "16M", fill) else {
-        return;
-    };
+    let made = Made::new("-O encrypt,^metadata_csum", "16M", fill)?;
     let [first, second] = ["first", "second"].map(|it| made.folder.path().join("source").join(it));
     let [first, second] = [first.display(), second.display()];
     made.debugfs(&[
@@ -427,6 +426,14 @@ fn files_of_an_encrypted_directory_have_its_policy() {
         assert_eq!(entry[..2], [1, 0]);
         entry[1] = 9;
     }
+    Some(bytes)
+}
+
+#[test]
+fn files_of_an_encrypted_directory_have_its_policy() {
+    let Some(bytes) = encrypted() else {
+        return;
+    };
     let (report, verdict) = (check(&bytes, 2).unwrap(), e2fsck(&bytes).unwrap());
     let expected = [Code::EntryUnencrypted, Code::EntryOtherPolicy];
     assert_eq!(

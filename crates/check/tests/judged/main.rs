@@ -20,6 +20,7 @@ mod made;
 mod mended;
 mod numbers;
 mod preen;
+mod preen_images;
 mod repair;
 mod rescued;
 mod resize;
