@@ -50,13 +50,22 @@ pub fn damaged(
     place: &Arc<dyn BlockDevice>,
     location: Location,
 ) -> Failure {
-    let found = copies::search(place).unwrap_or_default();
-    match of_copies(&found, path, location) {
+    match copies_left(path, place, location) {
         Some(text) => failure.hint(text),
         None => {
             failure.hint("`lanefs check` says what else is wrong; repair a copy, not the only one")
         }
     }
+}
+
+/// The superblocks that are left in an image, and the command that reads with one; `None` if there are none.
+pub fn copies_left(
+    path: &Path,
+    place: &Arc<dyn BlockDevice>,
+    location: Location,
+) -> Option<String> {
+    let found = copies::search(place).unwrap_or_default();
+    of_copies(&found, path, location)
 }
 
 /// Looks at the group descriptors of images that a failed command read, and names the copies that are whole where the

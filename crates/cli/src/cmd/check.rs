@@ -13,12 +13,13 @@ use lanefs::check::{Code, Error, Options, PassProgress, Preen, Problem, Report, 
 use serde_json::{Map, Value, json};
 use sync::{Arc, Hint, Mutex};
 
+use crate::advice;
 use crate::args::{FsArgs, parse_size};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::json;
-use crate::open::{cannot_open, open_for};
+use crate::open::{cannot_open, location, open_for};
 
 mod passes;
 mod repair;
@@ -139,6 +140,7 @@ impl CheckArgs {
             passes.save(&self.image)?;
         }
         self.print(context, &report, is_in_use)?;
+        self.name_copies(context, &report, &device);
         let left = if report.is_clean() { 0 } else { LEFT };
         let is_elsewhere = report.counts.contains_key(&Code::JournalExternal);
         let has_no_journal = is_elsewhere && self.place.journal.is_none();
@@ -193,6 +195,16 @@ impl CheckArgs {
                 .hint("`lanefs info` names the blocks of the copies; -B says the block size")
                 .status(OPERATIONAL)
         })
+    }
+
+    /// Names the superblocks that are left if the one that was to be used can't be.
+    fn name_copies(&self, context: &Context, report: &Report, device: &Arc<dyn BlockDevice>) {
+        if report.counts.contains_key(&Code::SuperblockBroken)
+            && let Some(copies) =
+                advice::copies_left(&self.image, device, location(&self.place.image))
+        {
+            context.hint(copies);
+        }
     }
 
     fn journal_device(&self) -> Result<Option<Arc<dyn BlockDevice>>, Failure> {

@@ -346,6 +346,27 @@ fn an_image_in_use_is_checked_with_a_warning_and_8_unless_it_is_mounted_read_onl
 }
 
 #[test]
+fn a_place_without_a_superblock_is_4_and_the_copies_that_are_left_are_named() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let mut bytes = testkit::read_image(&fixture.image);
+    bytes[..65_536].fill(0);
+    testkit::write_image(&fixture.image, &bytes);
+    for asked in [
+        &["--superblock", "4096"][..],
+        &["-y", "--superblock", "4096"],
+    ] {
+        let output = check(asked, &fixture.image);
+        let (text, said) = (printed(&output), error(&output));
+        assert_eq!(output.status.code(), Some(4), "{said}");
+        assert!(text.contains("the superblock can't be used"), "{text}");
+        assert!(said.contains("--superblock 8193"), "{said}");
+    }
+    assert!(testkit::read_image(&fixture.image) == bytes);
+}
+
+#[test]
 fn a_copy_of_the_superblock_is_named_by_its_block() {
     let Some(fixture) = Fixture::new() else {
         return;

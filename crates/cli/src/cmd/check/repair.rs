@@ -73,8 +73,10 @@ impl CheckArgs {
         if let Some(path) = &self.undo {
             self.save_undo(context, &places, path, now)?;
         }
+        let device = Arc::clone(&places.device);
         let outcome = self.run_repair(context, places, now)?;
         self.print_outcome(context, &outcome)?;
+        self.name_copies(context, &outcome.repaired.after, &device);
         let is_left = outcome.repaired.is_refused || !outcome.repaired.after.is_clean();
         let left = if is_left { LEFT } else { 0 };
         let mended = if outcome.has_written() { REPAIRED } else { 0 };
