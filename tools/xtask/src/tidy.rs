@@ -87,11 +87,17 @@ fn check(root: &Path) -> std::io::Result<(usize, Vec<Violation>)> {
         .flat_map(|source| &source.lines)
         .filter_map(|line| docs::function(&line.code))
         .collect();
+    let methods = sources
+        .iter()
+        .flat_map(|source| source.lines.iter().map(|line| (&source.path, &line.code)))
+        .filter_map(|(path, code)| docs::method(path, code))
+        .collect();
     docs::check_measured(&pages, &mut violations);
     docs::check_sizes(&pages, &mut violations);
     for page in &pages {
         words::check_page(page, &mut violations);
         docs::check_tests(page, &functions, &mut violations);
+        docs::check_methods(page, &methods, &mut violations);
         docs::check_links(
             page,
             &pages,

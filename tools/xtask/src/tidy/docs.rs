@@ -175,6 +175,47 @@ pub fn check_tests(page: &Page, functions: &BTreeSet<&str>, violations: &mut Vec
     }
 }
 
+/// The library's types whose methods pages name, and where the methods are defined.
+const METHODS: [(&str, &str); 2] = [
+    ("Fs", "crates/lanefs/src/"),
+    ("InodeFs", "crates/engine/src/fs"),
+];
+
+/// The type that has the method that begins on a line of code, and the method's name.
+pub fn method<'a>(path: &str, code: &'a str) -> Option<(&'static str, &'a str)> {
+    let name = function(code.trim_start().strip_prefix("pub ")?)?;
+    let owner = METHODS.iter().find(|(_, place)| path.starts_with(place));
+    owner.map(|(owner, _)| (*owner, name))
+}
+
+/// Checks that the methods that a page names as `TYPE::METHOD` exist. Pages about the past may name others.
+pub fn check_methods(
+    page: &Page,
+    methods: &BTreeSet<(&str, &str)>,
+    violations: &mut Vec<Violation>,
+) {
+    let (path, text) = page;
+    let is_past = ["CHANGELOG.md", "docs/decisions/", "results/"];
+    if is_past.iter().any(|past| path.starts_with(past)) {
+        return;
+    }
+    for (number, word) in spans(text) {
+        let Some((owner, method)) = word.split_once("::") else {
+            continue;
+        };
+        let method = method.split('(').next().unwrap_or_default();
+        let is_known = METHODS.iter().any(|(known, _)| *known == owner);
+        if is_known && !methods.contains(&(owner, method)) {
+            violations.push(Violation {
+                path: path.clone(),
+                line: number,
+                rule: "named-methods",
+                message: format!("no method `{owner}::{method}`"),
+            });
+        }
+    }
+}
+
 /// The name of the function that begins on a line of code.
 pub fn function(code: &str) -> Option<&str> {
     let (_, rest) = code.split_once("fn ")?;
@@ -401,6 +442,36 @@ mod tests {
         assert_eq!(count("| `what_is_there_is_found` | `s_num_fc_blks` |"), 0);
         assert_eq!(count("| F1 | `what_is_gone_is_found` |"), 1);
         assert_eq!(count("```\n`what_is_gone_is_found`\n```"), 0);
+    }
+
+    #[test]
+    fn a_method_that_its_type_does_not_have_is_caught() {
+        let lines = [
+            ("crates/lanefs/src/fs.rs", "    pub fn sync(&self) {"),
+            (
+                "crates/engine/src/fs/names.rs",
+                "    pub fn closed(&self) {",
+            ),
+            ("crates/engine/src/fs.rs", "    fn hidden(&self) {"),
+            (
+                "crates/journal/src/journal.rs",
+                "    pub fn commit(&self) {",
+            ),
+        ];
+        let methods: BTreeSet<_> = lines
+            .iter()
+            .filter_map(|(path, code)| method(path, code))
+            .collect();
+        assert_eq!(methods.len(), 2);
+        let count = |path: &str, text: &str| {
+            let mut violations = Vec::new();
+            check_methods(&page(path, text), &methods, &mut violations);
+            violations.len()
+        };
+        let right = "`Fs::sync` [`InodeFs::closed()`](x) `Journal::commit` `InodeFs`";
+        assert_eq!(count("docs/a.md", right), 0);
+        assert_eq!(count("docs/a.md", "`Fs::closed` and `InodeFs::hidden`"), 2);
+        assert_eq!(count("CHANGELOG.md", "`Fs::closed`"), 0);
     }
 
     #[test]
