@@ -87,6 +87,7 @@ fn check(root: &Path) -> std::io::Result<(usize, Vec<Violation>)> {
         .flat_map(|source| &source.lines)
         .filter_map(|line| docs::function(&line.code))
         .collect();
+    let files: Vec<&str> = sources.iter().map(|source| &source.path[..]).collect();
     let methods = sources
         .iter()
         .flat_map(|source| source.lines.iter().map(|line| (&source.path, &line.code)))
@@ -98,6 +99,7 @@ fn check(root: &Path) -> std::io::Result<(usize, Vec<Violation>)> {
         words::check_page(page, &mut violations);
         docs::check_tests(page, &functions, &mut violations);
         docs::check_methods(page, &methods, &mut violations);
+        docs::check_files(page, &files, &mut violations);
         docs::check_links(
             page,
             &pages,

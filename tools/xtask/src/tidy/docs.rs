@@ -175,6 +175,35 @@ pub fn check_tests(page: &Page, functions: &BTreeSet<&str>, violations: &mut Vec
     }
 }
 
+/// Whether a page is about the past, and may name what no longer exists.
+fn is_past(path: &str) -> bool {
+    let past = ["CHANGELOG.md", "docs/decisions/", "results/"];
+    past.iter().any(|past| path.starts_with(past))
+}
+
+/// Checks that the Rust files that a page names in backquotes exist. A name is a path, or its end.
+pub fn check_files(page: &Page, files: &[&str], violations: &mut Vec<Violation>) {
+    let (path, text) = page;
+    let is_name = |word: &str| {
+        let is_letter = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+        word.ends_with(".rs") && word.chars().all(is_letter)
+    };
+    for (number, word) in spans(text).filter(|(_, word)| is_name(word) && !is_past(path)) {
+        let ends_so = |file: &&str| {
+            let start = file.strip_suffix(word);
+            start.is_some_and(|start| start.is_empty() || start.ends_with('/'))
+        };
+        if !files.iter().any(ends_so) {
+            violations.push(Violation {
+                path: path.clone(),
+                line: number,
+                rule: "named-files",
+                message: format!("no file `{word}`"),
+            });
+        }
+    }
+}
+
 /// The library's types whose methods pages name, and where the methods are defined.
 const METHODS: [(&str, &str); 2] = [
     ("Fs", "crates/lanefs/src/"),
@@ -195,11 +224,7 @@ pub fn check_methods(
     violations: &mut Vec<Violation>,
 ) {
     let (path, text) = page;
-    let is_past = ["CHANGELOG.md", "docs/decisions/", "results/"];
-    if is_past.iter().any(|past| path.starts_with(past)) {
-        return;
-    }
-    for (number, word) in spans(text) {
+    for (number, word) in spans(text).filter(|_| !is_past(path)) {
         let Some((owner, method)) = word.split_once("::") else {
             continue;
         };
@@ -472,6 +497,20 @@ mod tests {
         assert_eq!(count("docs/a.md", right), 0);
         assert_eq!(count("docs/a.md", "`Fs::closed` and `InodeFs::hidden`"), 2);
         assert_eq!(count("CHANGELOG.md", "`Fs::closed`"), 0);
+    }
+
+    #[test]
+    fn a_file_that_does_not_exist_is_caught() {
+        let files = ["crates/engine/src/inode/table.rs", "crates/cli/build.rs"];
+        let count = |path: &str, text: &str| {
+            let mut violations = Vec::new();
+            check_files(&page(path, text), &files, &mut violations);
+            violations.len()
+        };
+        let right = "`crates/cli/build.rs` `inode/table.rs` `table.rs` `<structure>.rs`";
+        assert_eq!(count("docs/a.md", right), 0);
+        assert_eq!(count("docs/a.md", "`icache/table.rs` `able.rs`"), 2);
+        assert_eq!(count("docs/decisions/1.md", "`icache/table.rs`"), 0);
     }
 
     #[test]
