@@ -2,8 +2,10 @@
 
 mod full;
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 const PROFILE: &str = "simulation";
 
@@ -32,7 +34,7 @@ pub fn run_as_built_for_tests(root: &Path) -> Result<String, String> {
 /// when the first has ended.
 fn run_short(root: &Path, program: &Path) -> Result<String, String> {
     let part = |name: &str| {
-        let mut command = Command::new(program);
+        let mut command = apart(program);
         command.current_dir(root).args(["--short", name]);
         command
     };
@@ -50,6 +52,26 @@ fn run_short(root: &Path, program: &Path) -> Result<String, String> {
             Err("crash: FAILED".into())
         }
     })
+}
+
+/// The command that runs a program in a mount namespace of its own, where this process may make one.
+///
+/// The kernel replays images while they are mounted for a moment. A process that makes a mount namespace in that moment
+/// gets a copy of the mount, and the unmount here does not end the file system. Mounts in a namespace of their own are
+/// copied by no other process.
+fn apart(program: impl AsRef<OsStr>) -> Command {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    let may = || {
+        let tried = Command::new("unshare").args(["--mount", "true"]).output();
+        tried.is_ok_and(|tried| tried.status.success())
+    };
+    if *MAY.get_or_init(may) {
+        let mut command = Command::new("unshare");
+        command.arg("--mount").arg(program);
+        command
+    } else {
+        Command::new(program)
+    }
 }
 
 /// Builds it; where it is then.
@@ -75,5 +97,25 @@ fn done(mut command: Command) -> Result<(), String> {
         Ok(())
     } else {
         Err("crash: FAILED".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_apart_sees_mounts_that_no_new_namespace_copies() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: a mount namespace needs root");
+            return;
+        }
+        let mut asked = apart("readlink");
+        let asked = asked.arg("/proc/self/ns/mnt").output().unwrap();
+        assert!(asked.status.success(), "{asked:?}");
+        let theirs = String::from_utf8(asked.stdout).unwrap();
+        let ours = std::fs::read_link("/proc/self/ns/mnt").unwrap();
+        assert!(theirs.starts_with("mnt:["), "{theirs}");
+        assert_ne!(theirs.trim(), ours.to_str().unwrap());
     }
 }
