@@ -39,7 +39,7 @@ pub struct Args {
     /// Leave out extended attributes, ACLs and capabilities
     #[arg(long)]
     no_xattrs: bool,
-    /// Number of threads
+    /// Number of threads (0: one for each core)
     #[arg(
         short = 'j',
         long,

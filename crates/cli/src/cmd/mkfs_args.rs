@@ -50,7 +50,7 @@ pub struct MkfsArgs {
     /// Make a journal, whatever the type
     #[arg(short = 'j')]
     journal: bool,
-    /// The journal: size=MIB, fast_commit_size=KIB, location=BLOCK, device=UUID
+    /// The journal: size=MIB, fast_commit_size=KIB, location=BLOCK, device=FILE (mkfs only)
     #[arg(short = 'J', value_name = "NAME=VALUE,...")]
     journal_options: Vec<String>,
     /// stride=, stripe_width=, resize=, lazy_itable_init=, hash_seed=, root_owner=, ... (see docs/mkfs.md)
