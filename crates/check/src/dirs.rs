@@ -14,6 +14,7 @@ use crate::limits;
 use crate::map::MapRun;
 use crate::names::{BlockNames, DirectoryKeys, Keys, Repeated};
 use crate::problem::Code;
+use crate::special;
 use crate::table::State;
 use crate::volume::Volume;
 use crate::work::Stage;
@@ -489,6 +490,9 @@ impl Reader<'_> {
             return None;
         }
         volume.inodes.link(entry.ino);
+        if special::is_quota_or_orphan_file(volume, entry.ino) {
+            volume.found(with(Code::EntryInode));
+        }
         // Without checksums of descriptors no kernel reads these words, but e2fsck holds entries against them.
         if !volume.has_desc_checksums() && volume.is_unused_by_descriptor(entry.ino) {
             volume.found(with(Code::EntryUninit));

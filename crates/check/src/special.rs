@@ -19,15 +19,19 @@ const JOURNAL_BLOCKS_MIN: u64 = 1024;
 
 /// Whether the inode is one that features use: the journal, the resize inode, quota files, the orphan file.
 pub fn is_special(volume: &Volume<'_>, ino: Ino) -> bool {
-    let sb = &volume.sb;
-    let named = |feature, number: Option<Ino>| volume.has(feature) && number == Some(ino);
     volume.has(Feature::RESIZE_INODE) && ino == Ino::RESIZE
         // A journal that is named without the feature is noted; its blocks are in use nevertheless.
-        || sb.journal_ino() == Some(ino)
-        || named(Feature::QUOTA, sb.user_quota_ino())
-        || named(Feature::QUOTA, sb.group_quota_ino())
-        || named(Feature::QUOTA, sb.project_quota_ino())
-        || named(Feature::ORPHAN_FILE, sb.orphan_file_ino())
+        || volume.sb.journal_ino() == Some(ino)
+        || is_quota_or_orphan_file(volume, ino)
+}
+
+/// Whether the inode is a quota file or the orphan file, as the superblock has it: no name may lead to one.
+pub fn is_quota_or_orphan_file(volume: &Volume<'_>, ino: Ino) -> bool {
+    let sb = &volume.sb;
+    let is = |number: Option<Ino>| number == Some(ino);
+    volume.has(Feature::QUOTA)
+        && (is(sb.user_quota_ino()) || is(sb.group_quota_ino()) || is(sb.project_quota_ino()))
+        || volume.has(Feature::ORPHAN_FILE) && is(sb.orphan_file_ino())
 }
 
 /// Reports files that the superblock names as quota files or as the orphan file although that feature is off. e2fsck

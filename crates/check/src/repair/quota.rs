@@ -11,6 +11,7 @@ use ondisk::{Feature, FileType, Flags, Ino, Inode};
 use crate::map::MapRun;
 use crate::repair::edit::Edit;
 use crate::repair::map::{self, FileMap};
+use crate::repair::special::has_names;
 use crate::run::Facts;
 
 /// Where a data block's records begin.
@@ -36,21 +37,39 @@ pub fn update(edit: &mut Edit<'_, '_>, facts: &Facts) {
     }
 }
 
-/// Mends a quota file that can't be read as one. A file that a directory names belongs to a user, whatever the
-/// superblock says: the superblock names the reserved inode instead, or none.
+/// The inode that is reserved for a quota file.
+fn reserved(kind: QuotaKind) -> Option<Ino> {
+    [Some(Ino(3)), Some(Ino(4)), None][kind as usize]
+}
+
+/// The kind of a quota file that several kinds name: the one for which the inode is reserved, or else the first.
+fn owner(files: &[(QuotaKind, Ino, Usage)], ino: Ino) -> Option<QuotaKind> {
+    let is_reserved = |kind: &QuotaKind| reserved(*kind) == Some(ino);
+    let mut named = files.iter().filter(|it| it.1 == ino).map(|it| it.0);
+    QuotaKind::ALL
+        .into_iter()
+        .find(is_reserved)
+        .or_else(|| named.next())
+}
+
+/// Mends a quota file that can't be read as one. A file that a directory names belongs to a user, and the orphan file
+/// or another kind's quota file stays that, whatever the superblock says: it names the reserved inode instead, or none.
 pub fn mend_file(edit: &mut Edit<'_, '_>, facts: &Facts, ino: Ino) {
-    for (kind, named, usage) in files(edit, facts) {
+    let files = files(edit, facts);
+    let owner = owner(&files, ino);
+    for (kind, named, usage) in files {
         if named != ino {
             continue;
         }
-        let links = edit.inode(ino).map_or(0, |inode| inode.links_count());
-        let is_users = ino >= edit.geometry.first_ino()
-            && facts.inodes.state(ino).is_used()
-            && facts.inodes.balance(ino) + i64::from(links) > 0;
-        if !is_users && rebuild(edit, ino, &usage, kind).is_some() {
+        let is_orphan_file =
+            edit.has(Feature::ORPHAN_FILE) && edit.sb.orphan_file_ino() == Some(ino);
+        let is_other = owner != Some(kind)
+            || is_orphan_file
+            || ino >= edit.geometry.first_ino() && has_names(edit, facts, ino);
+        if !is_other && rebuild(edit, ino, &usage, kind).is_some() {
             continue;
         }
-        let reserved = [Some(Ino(3)), Some(Ino(4)), None][kind as usize];
+        let reserved = reserved(kind);
         let named = reserved.filter(|reserved| *reserved != ino);
         match kind {
             QuotaKind::User => edit.sb.set_user_quota_ino(named),
@@ -58,7 +77,7 @@ pub fn mend_file(edit: &mut Edit<'_, '_>, facts: &Facts, ino: Ino) {
             QuotaKind::Project => edit.sb.set_project_quota_ino(named),
         }
         edit.set_superblock();
-        if !is_users {
+        if !is_other {
             edit.clear_inode(ino);
         }
     }

@@ -23,7 +23,7 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, codes: &BTreeSet<Code>, share
         Code::OrphanFlag,
         Code::OrphanCount,
     ]) {
-        orphans(edit, facts);
+        orphans(edit, facts, has(&[Code::OrphanFile]));
     }
     if has(&[Code::OrphanNamed]) {
         edit.sb.set_orphan_file_ino(None);
@@ -63,21 +63,21 @@ fn remove_feature(edit: &mut Edit<'_, '_>, feature: Feature) {
     edit.set_superblock();
 }
 
-/// Does what a mount does with orphans: those without links are deleted, the others are truncated to their size.
-fn orphans(edit: &mut Edit<'_, '_>, facts: &Facts) {
+/// Does what a mount does with orphans: those without links are deleted, the others are truncated to their size. The
+/// orphan file is emptied; if it is broken and really another file, the superblock names none.
+fn orphans(edit: &mut Edit<'_, '_>, facts: &Facts, is_file_broken: bool) {
     for ino in facts.orphans.iter().copied().map(Ino) {
         orphan(edit, ino);
     }
     edit.sb.set_last_orphan(None);
     if edit.has(Feature::ORPHAN_FILE) {
-        let is_emptied = edit
-            .sb
-            .orphan_file_ino()
-            .and_then(|ino| empty_orphan_file(edit, ino));
+        let named = edit.sb.orphan_file_ino();
+        let own = named.filter(|ino| !is_file_broken || !is_other_file(edit, facts, *ino));
+        let is_emptied = own.and_then(|ino| empty_orphan_file(edit, ino));
         let mut features = edit.sb.features().without(Feature::ORPHAN_PRESENT);
         if is_emptied.is_none() {
             features = features.without(Feature::ORPHAN_FILE);
-            if let Some(ino) = edit.sb.orphan_file_ino() {
+            if let Some(ino) = own {
                 edit.clear_inode(ino);
             }
             edit.sb.set_orphan_file_ino(None);
@@ -85,6 +85,25 @@ fn orphans(edit: &mut Edit<'_, '_>, facts: &Facts) {
         edit.sb.set_features(features);
     }
     edit.set_superblock();
+}
+
+/// Whether an inode that the superblock names as the orphan file is another file: a reserved one, a quota file, or one
+/// that a directory names.
+fn is_other_file(edit: &Edit<'_, '_>, facts: &Facts, ino: Ino) -> bool {
+    let quota = [
+        edit.sb.user_quota_ino(),
+        edit.sb.group_quota_ino(),
+        edit.sb.project_quota_ino(),
+    ];
+    ino < edit.geometry.first_ino()
+        || edit.has(Feature::QUOTA) && quota.contains(&Some(ino))
+        || has_names(edit, facts, ino)
+}
+
+/// Whether a directory names the inode.
+pub fn has_names(edit: &Edit<'_, '_>, facts: &Facts, ino: Ino) -> bool {
+    let links = edit.inode(ino).map_or(0, |inode| inode.links_count());
+    facts.inodes.state(ino).is_used() && facts.inodes.balance(ino) + i64::from(links) > 0
 }
 
 fn orphan(edit: &mut Edit<'_, '_>, ino: Ino) -> Option<()> {

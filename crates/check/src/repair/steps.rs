@@ -113,6 +113,7 @@ fn mend_contents(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
             Code::EntryUnencrypted
                 | Code::EntryOtherPolicy
                 | Code::EntryValueInode
+                | Code::EntryInode
                 | Code::EntryItself
         );
         if let (true, Some(ino), Some(Ok(child))) =

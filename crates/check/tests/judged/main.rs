@@ -19,6 +19,7 @@ mod left;
 mod made;
 mod mended;
 mod numbers;
+mod own_files;
 mod preen;
 mod preen_images;
 mod repair;
