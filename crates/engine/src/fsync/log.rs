@@ -6,8 +6,8 @@
 //! What goes wrong when a log has too little, too much, or the wrong order. A test of each replays the
 //! log as Linux does and as e2fsck does.
 //!
-//! - A renamed over B, then an fsync of the file: both names, the file and B's old inode are logged; else A and B both
-//!   name the file, which has one link.
+//! - A renamed over B, then an fsync of the file: both names, the file and B's old inode are logged if that has another
+//!   name, or else the fsync is a full commit. Otherwise A and B both name the file, which has one link.
 //! - A removed and made again, fsync of A: A is taken from the old inode, then given to the new one; else Linux keeps
 //!   the old file under A, and the new inode is left unattached.
 //! - A linked as B, removed and made again, fsync of A: B and its inode are logged too; else the old data are gone
