@@ -7,9 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
 
 /// The variable with the directory of a build of xfstests.
 const BUILD: &str = "LANEFS_XFSTESTS";
@@ -22,6 +25,9 @@ const LIMIT: &str = "500";
 /// The exit statuses of timeout(1) if it ended its program, by SIGTERM or by SIGKILL.
 const TIMED_OUT: i32 = 124;
 const KILLED: i32 = 137;
+/// How long a test's leftovers may keep a device in use, and the time between two looks.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(50);
 /// Users that the tests need.
 const USERS: [&str; 2] = ["fsgqa", "fsgqa2"];
 /// Programs of the system that `before.sh` replaces.
@@ -91,7 +97,7 @@ pub fn run(root: &Path) -> Result<(), String> {
                 String::from_utf8_lossy(&output.stdout)
             );
         }
-        ours.unmount();
+        ours.release();
         if outcome == Outcome::Failed {
             // The next test may not begin with what this one left.
             make_file_system(&ours.loops[0])?;
@@ -206,6 +212,23 @@ impl Devices {
         }
         let output = command.output();
         output.map_err(|error| format!("{} does not run: {error}", tests.join("check").display()))
+    }
+
+    /// Unmounts the devices, and waits until no server holds them: what a test has left running may keep a mount in
+    /// use for a moment.
+    fn release(&self) {
+        self.unmount();
+        let begin = Instant::now();
+        let is_free = |device: &String| {
+            let mut options = fs::File::options();
+            let options = options
+                .read(true)
+                .custom_flags(OFlags::EXCL.bits().cast_signed());
+            options.open(device).is_ok()
+        };
+        while !self.loops.iter().all(is_free) && begin.elapsed() < PATIENCE {
+            std::thread::sleep(PAUSE);
+        }
     }
 
     /// Unmounts the devices, if a test that failed has left them mounted.
