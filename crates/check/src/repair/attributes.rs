@@ -124,7 +124,8 @@ fn list(
     let old: Vec<XattrEntry<'_>> = entries.collect();
     let mut new = Vec::new();
     for entry in &old {
-        let is_nameless = entry.name.is_empty() && !matches!(entry.index, 2 | 3 | 8);
+        let is_nameless = entry.name.is_empty() && !matches!(entry.index, 2 | 3 | 8)
+            || in_block && entry.index == 0;
         let is_context = entry.index == xattr::INDEX_ENCRYPTION && entry.name == b"c";
         if is_nameless || drops_context && is_context {
             continue;

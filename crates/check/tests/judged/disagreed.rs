@@ -116,6 +116,18 @@ fn a_file_that_the_superblock_names_without_the_feature_is_judged_as_by_e2fsck_a
 }
 
 #[test]
+fn an_attribute_of_no_namespace_is_removed_from_its_block() {
+    let bytes = mutant("encrypted", 930_018);
+    assert!(
+        check(&bytes, 1)
+            .unwrap()
+            .counts
+            .contains_key(&Code::XattrBlockList)
+    );
+    mended(&bytes, "no namespace");
+}
+
+#[test]
 fn a_file_system_with_unknown_features_is_left_alone() {
     for (name, number, _) in &MUTANTS[1..3] {
         let repaired = decide(&mutant(name, *number), RepairScope::All, 1).unwrap();
