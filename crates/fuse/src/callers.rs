@@ -101,8 +101,13 @@ pub(crate) fn with_groups(caller: Caller, is_named: bool) -> (Caller, Vec<u32>) 
 }
 
 /// Whether overlayfs may have sent the caller's request: then it has the rights of the process that mounted the
-/// overlay, which the host does not show.
+/// overlay, which the host does not show. A process in a chroot may be in an overlay that its list of mounts leaves
+/// out.
 pub(crate) fn may_be_overlay(caller: Caller) -> bool {
+    let root = std::fs::read_link(format!("/proc/{}/root", caller.pid));
+    if root.is_ok_and(|root| root != Path::new("/")) && knows_processes() {
+        return true;
+    }
     let mounts = record_of(caller.pid, "mountinfo");
     let types = mounts.lines().filter_map(|line| line.split_once(" - "));
     let mut types = types.filter_map(|(_, rest)| rest.split(' ').next());
@@ -123,7 +128,15 @@ fn groups_of(pid: u32) -> Vec<u32> {
 /// its own may see the `/proc` of the host, where another process has the caller's number.
 pub(crate) fn knows_processes() -> bool {
     let number = rustix::process::getpid().as_raw_nonzero().to_string();
-    std::fs::read_link("/proc/self").is_ok_and(|shown| shown == Path::new(&number))
+    let is_shown = std::fs::read_link("/proc/self").is_ok_and(|shown| shown == Path::new(&number));
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    is_shown && has_one_number(&status)
+}
+
+/// Whether a process has a number in the namespace of this `/proc` only. One of a namespace below has another number
+/// there, which may happen to be the same.
+fn has_one_number(status: &str) -> bool {
+    value_in(status, "NSpid:").split_whitespace().count() == 1
 }
 
 /// The host's record of the state of a process, or of one of its threads; empty if it has none.
@@ -160,6 +173,13 @@ mod tests {
         assert_eq!(groups_in(status), [4, 24, 1000]);
         assert!(groups_in("Name:\tx\n").is_empty());
         assert!(groups_in("Groups:\t \n").is_empty());
+    }
+
+    #[test]
+    fn a_process_of_a_namespace_below_has_two_numbers() {
+        assert!(has_one_number("Pid:\t7\nNSpid:\t7\nNSsid:\t1\t1\n"));
+        assert!(!has_one_number("Pid:\t7\nNSpid:\t7\t7\nNSsid:\t1\n"));
+        assert!(!has_one_number("Pid:\t7\n"));
     }
 
     #[test]

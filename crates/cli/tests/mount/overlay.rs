@@ -209,7 +209,7 @@ fn copied_up(folder: &Path, lower: &Path) -> Option<String> {
     for name in ["up", "work"] {
         fs::create_dir_all(upper.join(name)).unwrap();
     }
-    let script = "for name in written changed; do
+    let script = "mkdir -p root; for name in written changed root/within; do
             echo x > $name; chown 1000:1000 $name
             setfattr -n trusted.a -v 1 $name; setfattr -n user.a -v 1 $name
         done";
@@ -225,8 +225,12 @@ fn copied_up(folder: &Path, lower: &Path) -> Option<String> {
     let change = "setpriv --reuid=1000 --regid=1000 --clear-groups \
         sh -c 'getfattr -m - written; echo y >> written; chmod 640 changed; getfattr -m - written'";
     let shown = in_shell(change, &overlay.0);
+    // A process in a chroot is not shown the overlay that it is in.
+    let within = "import os; os.chroot('root'); os.setgroups([]); os.setgid(1000); os.setuid(1000); \
+        os.write(os.open('/within', os.O_WRONLY | os.O_APPEND), b'y')";
+    in_shell(&format!("python3 -c \"{within}\""), &overlay.0);
     let copies = in_shell(
-        "getfattr -d -m '^(trusted.a|user)' written changed",
+        "getfattr -d -m '^(trusted.a|user)' written changed root/within",
         &upper.join("up"),
     );
     drop(overlay);
@@ -239,8 +243,9 @@ fn an_overlay_over_a_mount_copies_all_attributes_up_whoever_changes_a_file() {
     if !can_mount() {
         return;
     }
-    if !testkit::have("setpriv") || !testkit::have("getfattr") {
-        return testkit::skip("needs setpriv and getfattr");
+    let programs = ["setpriv", "getfattr", "python3"];
+    if !programs.into_iter().all(testkit::have) {
+        return testkit::skip("needs setpriv, getfattr and python3");
     }
     // Not below a directory that only root may search.
     let folder = tempfile::tempdir().unwrap();
@@ -254,7 +259,7 @@ fn an_overlay_over_a_mount_copies_all_attributes_up_whoever_changes_a_file() {
         return;
     };
     drop(kernel);
-    assert_eq!(expected.matches("trusted.a=").count(), 2, "{expected}");
+    assert_eq!(expected.matches("trusted.a=").count(), 3, "{expected}");
     for options in ["allow_other", "allow_other,nofuseblk"] {
         let served = Served::start(&image, options);
         let found = copied_up(folder.path(), served.path()).unwrap();
