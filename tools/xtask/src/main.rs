@@ -151,7 +151,8 @@ const ONCE: [(&str, &str); 3] = [
     ("CARGO_PROFILE_DEV_DEBUG", "0"),
 ];
 
-/// The cargo that runs us. In a checkout in which only this program has been built, it builds for one time ([`ONCE`]).
+/// The cargo that runs us. In a checkout in which only this program has been built, the build is for one
+/// use ([`ONCE`]).
 fn cargo() -> Command {
     static IS_FIRST_BUILD: OnceLock<bool> = OnceLock::new();
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -6,34 +6,23 @@ use std::process::{Command, Stdio};
 /// The targets. Compiling the library compiles all crates that it depends on.
 const TARGETS: [&str; 2] = ["x86_64-apple-darwin", "x86_64-pc-windows-gnu"];
 
-/// Checks the library with all features for each target, and without any for the first one: what only a feature uses
-/// must not be there without it. The workspace has all features in every other step. rustup installs missing targets;
-/// the note names those that it can't install. The build shares the target directory of all other steps.
+/// Checks the library with all its features for each target. rustup installs missing targets; the note names those that
+/// it can't install. The build shares the target directory of all other steps.
 pub(super) fn check(root: &Path) -> Result<String, String> {
     let (present, missing): (Vec<&str>, Vec<&str>) = TARGETS
         .into_iter()
         .partition(|target| is_installed(root, target) || install(root, target));
     if !present.is_empty() {
-        let targets = || present.iter().flat_map(|target| ["--target", target]);
-        check_for(root, &["--features", super::FEATURES], targets())?;
-        check_for(root, &[], targets().take(2))?;
+        let mut arguments = vec!["check", "--package", "lanefs", "--locked", "--quiet"];
+        arguments.extend(["--features", super::FEATURES]);
+        arguments.extend(present.iter().flat_map(|target| ["--target", target]));
+        super::cargo(root, &arguments, &[("RUSTFLAGS", "-D warnings")])?;
     }
     Ok(if missing.is_empty() {
         String::new()
     } else {
         format!("skipped: Rust lacks the target {}", missing.join(" and "))
     })
-}
-
-fn check_for<'a>(
-    root: &Path,
-    features: &[&'a str],
-    targets: impl Iterator<Item = &'a str>,
-) -> Result<String, String> {
-    let mut arguments = vec!["check", "--package", "lanefs", "--locked", "--quiet"];
-    arguments.extend(features);
-    arguments.extend(targets);
-    super::cargo(root, &arguments, &[("RUSTFLAGS", "-D warnings")])
 }
 
 /// Whether Rust's standard library is installed for a target.
