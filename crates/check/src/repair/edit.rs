@@ -151,12 +151,17 @@ impl Edit<'_, '_> {
     /// A new block of zeros.
     pub fn new_block(&mut self) -> Option<u64> {
         let block = self.space.allocate()?.0;
+        self.clear_cluster(block);
+        Some(block)
+    }
+
+    /// Clears the blocks of a new cluster, the first of which is `block`.
+    pub fn clear_cluster(&mut self, block: u64) {
         for i in 0..u64::from(self.geometry.cluster_ratio()) {
             if self.contains(block + i, 1) {
                 self.image.set_block(block + i, vec![0; self.block_bytes()]);
             }
         }
-        Some(block)
     }
 
     /// Takes from the budget; none once it is used up.

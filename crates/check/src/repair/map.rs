@@ -3,16 +3,20 @@
 //! Reading leaves out what points nowhere or is out of order. A map with a block that the device can't read is not read
 //! at all. A block of the map is entered once, and not where metadata lies. All maps read in a round together are
 //! bounded by [`Edit::budget`].
+//!
+//! A check claims fewer extents than are believed here: none that overlap others or exceed what their node may map.
+//! Such an extent is kept only where nothing else claims its blocks, so that a damaged tree costs other files nothing.
 
 use std::collections::{BTreeMap, HashSet};
 
 use ondisk::extent::{self, Extent, ExtentEntries, ExtentIndex};
 use ondisk::indirect::{self, PointerPath};
-use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode, LBlock};
+use ondisk::{BlockSize, Feature, FileType, Flags, FsBlock, Ino, Inode, LBlock};
 
 use crate::extents::is_header;
 use crate::map::{MapRun, word16, word32};
 use crate::repair::edit::Edit;
+use crate::runs;
 
 const ENTRY: usize = 12;
 
@@ -23,6 +27,8 @@ pub struct FileMap {
     pub runs: Vec<MapRun>,
     /// Blocks of the map itself.
     pub nodes: Vec<u64>,
+    /// Those of them that a check claims for this inode too.
+    pub claimed_nodes: Vec<u64>,
     /// Something was left out or set right, so the map must be written anew.
     pub is_damaged: bool,
 }
@@ -81,11 +87,16 @@ struct Frame {
     /// The logical blocks that the nodes above leave to this one: what is outside of them is damage.
     floor: u64,
     end: u64,
+    /// A check enters the node.
+    is_checked: bool,
+    /// What `floor` is in a check, which reads fewer entries.
+    check_floor: u64,
 }
 
 fn read_extents(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode, map: &mut FileMap) -> Option<()> {
     let mut root = inode.block_area().to_vec();
-    if !is_header(&root) {
+    let is_checked = is_header(&root);
+    if !is_checked {
         map.is_damaged = true;
         // Entries are judged one by one, so more than fit are no reason to leave out the others.
         if word16(&root, 0) != extent::MAGIC {
@@ -100,12 +111,14 @@ fn read_extents(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode, map: &mut FileMap)
     }
     let seed = edit.seed(ino, inode);
     let mut met = HashSet::new();
-    let mut found: Vec<MapRun> = Vec::new();
+    let mut found: Vec<FoundRun> = Vec::new();
     let mut stack = vec![Frame {
         bytes: root,
         next: 0,
         floor: 0,
         end: 1 << 32,
+        is_checked,
+        check_floor: 0,
     }];
     while let Some(frame) = stack.last_mut() {
         if frame.next >= usize::from(word16(&frame.bytes, 2)) {
@@ -126,6 +139,7 @@ fn read_extents(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode, map: &mut FileMap)
         }
     }
     let is_directory = inode.file_type() == Some(FileType::Directory);
+    let found = without_others(edit, &found, map);
     let kept = in_order(&found);
     map.is_damaged |= kept != found;
     for run in kept {
@@ -136,6 +150,34 @@ fn read_extents(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode, map: &mut FileMap)
         });
     }
     Some(())
+}
+
+/// A run of an extent.
+struct FoundRun {
+    run: MapRun,
+    /// A check claims its blocks for this inode.
+    is_claimed: bool,
+}
+
+/// The runs without those whose blocks something else claims.
+fn without_others(edit: &Edit<'_, '_>, found: &[FoundRun], map: &mut FileMap) -> Vec<MapRun> {
+    let ratio = u64::from(edit.geometry.cluster_ratio());
+    let first_data = edit.geometry.first_data_block().0;
+    let clusters = |run: &MapRun| {
+        let before = (run.pblk - first_data) % ratio;
+        (
+            run.pblk - before,
+            (before + run.len).next_multiple_of(ratio),
+        )
+    };
+    let of_check = found.iter().filter(|it| it.is_claimed);
+    let own = runs::merged(of_check.map(|it| clusters(&it.run)).collect());
+    let is_kept = |it: &&FoundRun| {
+        it.is_claimed || !(edit.space).is_claimed_by_others(it.run.pblk, it.run.len, &own)
+    };
+    let kept: Vec<MapRun> = found.iter().filter(is_kept).map(|it| it.run).collect();
+    map.is_damaged |= kept.len() < found.len();
+    kept
 }
 
 /// The entries of the sequence with the most blocks among those whose logical blocks ascend, each cut where the next
@@ -174,20 +216,27 @@ fn in_order(found: &[MapRun]) -> Vec<MapRun> {
 }
 
 /// The run of an extent, if its blocks exist.
-fn leaf(edit: &Edit<'_, '_>, frame: &mut Frame, at: usize, map: &mut FileMap) -> Option<MapRun> {
+fn leaf(edit: &Edit<'_, '_>, frame: &mut Frame, at: usize, map: &mut FileMap) -> Option<FoundRun> {
     let raw = frame.bytes.get(at..at + ENTRY)?;
     let extent = Extent::from_bytes(raw.try_into().ok()?);
     let (lblk, len) = (u64::from(extent.block()), u64::from(extent.len()));
+    let is_in_order = len > 0 && lblk >= frame.check_floor;
+    if is_in_order {
+        frame.check_floor = lblk + len;
+    }
     if len == 0 || lblk + len > 1 << 32 || !edit.contains(extent.start().0, len) {
         return None;
     }
     map.is_damaged |= lblk < frame.floor || lblk + len > frame.end;
     frame.floor = lblk + len;
-    Some(MapRun {
-        lblk,
-        pblk: extent.start().0,
-        len,
-        unwritten: extent.is_unwritten(),
+    Some(FoundRun {
+        run: MapRun {
+            lblk,
+            pblk: extent.start().0,
+            len,
+            unwritten: extent.is_unwritten(),
+        },
+        is_claimed: frame.is_checked && is_in_order && lblk + len <= frame.end,
     })
 }
 
@@ -210,6 +259,10 @@ fn index(
         frame.end
     };
     let depth = word16(bytes, 6) - 1;
+    let is_in_order = lblk >= frame.check_floor;
+    if is_in_order {
+        frame.check_floor = lblk + 1;
+    }
     if !edit.contains(child, 1) || edit.space.metadata().contains(child) || !met.insert(child) {
         return Some(None);
     }
@@ -224,6 +277,9 @@ fn index(
         && (!edit.geometry.has_metadata_csum() || extent::verify_tail(&node, seed).is_ok());
     map.is_damaged |= !is_sound;
     map.nodes.push(child);
+    if frame.is_checked && is_in_order {
+        map.claimed_nodes.push(child);
+    }
     node[6..8].copy_from_slice(&depth.to_le_bytes());
     frame.floor = lblk + 1;
     Some(Some(Frame {
@@ -231,6 +287,8 @@ fn index(
         next: 0,
         floor: lblk,
         end,
+        is_checked: frame.is_checked && is_in_order,
+        check_floor: lblk,
     }))
 }
 
@@ -266,6 +324,7 @@ fn read_pointers(edit: &Edit<'_, '_>, inode: &Inode, map: &mut FileMap) -> Optio
             }
             let bytes = edit.block(pointer)?;
             map.nodes.push(pointer);
+            map.claimed_nodes.push(pointer);
             for index in (0..1_u32 << bits).rev() {
                 let below = indirect::pointer(&bytes, index).unwrap_or(0);
                 if below != 0 {
@@ -303,16 +362,22 @@ pub fn write(
     inode: &mut Inode,
     runs: Vec<MapRun>,
 ) -> Option<FileMap> {
-    let mut map = FileMap::default();
-    for run in runs {
-        map.push(run);
-    }
+    let mut map = joined(runs);
     if inode.flags().contains(Flags::EXTENTS) {
         write_extents(edit, ino, inode, &mut map)?
     } else {
         write_pointers(edit, inode, &mut map)?
     }
     Some(map)
+}
+
+/// A map of runs, those that continue each other joined.
+fn joined(runs: Vec<MapRun>) -> FileMap {
+    let mut map = FileMap::default();
+    for run in runs {
+        map.push(run);
+    }
+    map
 }
 
 fn write_extents(
@@ -340,16 +405,19 @@ fn write_extents(
     }
     let seed = edit.seed(ino, inode);
     let room = usize::from(extent::block_entries(edit.block_bytes()));
+    let mut blocks = edit.space.allocate_all(node_count(extents.len(), room))?;
     let mut level = Vec::new();
     for chunk in extents.chunks(room) {
-        let block = new_node(edit, seed, 0, ExtentEntries::Extents(chunk), map)?;
+        let block = blocks.pop()?;
+        set_node(edit, block, seed, 0, ExtentEntries::Extents(chunk), map);
         level.push(ExtentIndex::new(LBlock(chunk[0].block()), FsBlock(block)));
     }
     let mut depth = 1;
     while level.len() > usize::from(extent::ROOT_ENTRIES) {
         let mut above = Vec::new();
         for chunk in level.chunks(room) {
-            let block = new_node(edit, seed, depth, ExtentEntries::Indices(chunk), map)?;
+            let block = blocks.pop()?;
+            set_node(edit, block, seed, depth, ExtentEntries::Indices(chunk), map);
             above.push(ExtentIndex::new(LBlock(chunk[0].block()), FsBlock(block)));
         }
         level = above;
@@ -363,14 +431,69 @@ fn write_extents(
     Some(())
 }
 
-fn new_node(
+/// The blocks that a tree of `extents` extents needs, with `room` entries in each.
+fn node_count(extents: usize, room: usize) -> usize {
+    let (mut entries, mut nodes) = (extents, 0);
+    while entries > usize::from(extent::ROOT_ENTRIES) {
+        entries = entries.div_ceil(room);
+        nodes += entries;
+    }
+    nodes
+}
+
+/// The most extents for whose tree `nodes` blocks are enough.
+fn most_extents(nodes: usize, room: usize) -> usize {
+    // Every block has an entry at least, so more extents than this need more blocks.
+    let (mut fits, mut exceeds) = (usize::from(extent::ROOT_ENTRIES), room * (nodes + 1) + 1);
+    while fits + 1 < exceeds {
+        let middle = fits.midpoint(exceeds);
+        if node_count(middle, room) <= nodes {
+            fits = middle;
+        } else {
+            exceeds = middle;
+        }
+    }
+    fits
+}
+
+/// Writes a map with those of the runs for which the blocks of the old map suffice where no other block is free: the
+/// longest ones. `own` are the old map's blocks that nothing else claims.
+pub fn write_in_place(
     edit: &mut Edit<'_, '_>,
+    ino: Ino,
+    inode: &mut Inode,
+    own: &[u64],
+    runs: Vec<MapRun>,
+) -> Option<FileMap> {
+    edit.space.lend(own);
+    let mut runs = joined(runs).runs;
+    let mut map = write(edit, ino, inode, runs.clone());
+    if map.is_none() && inode.flags().contains(Flags::EXTENTS) {
+        let room = usize::from(extent::block_entries(edit.block_bytes()));
+        let most = most_extents(edit.space.lent(), room);
+        let pieces = |run: &MapRun| run.len.div_ceil(u64::from(extent::MAX_LEN) - 1) as usize;
+        runs.sort_by_key(|run| std::cmp::Reverse(run.len));
+        let mut extents = 0;
+        runs.retain(|run| {
+            extents += pieces(run);
+            extents <= most
+        });
+        runs.sort_by_key(|run| run.lblk);
+        map = write(edit, ino, inode, runs);
+    }
+    edit.space.take_back(own);
+    map
+}
+
+fn set_node(
+    edit: &mut Edit<'_, '_>,
+    block: u64,
     seed: u32,
     depth: u16,
     entries: ExtentEntries<'_>,
     map: &mut FileMap,
-) -> Option<u64> {
-    let block = edit.new_block()?;
+) {
+    edit.clear_cluster(block);
     let mut bytes = vec![0; edit.block_bytes()];
     extent::encode(&mut bytes, depth, entries);
     if edit.geometry.has_metadata_csum() {
@@ -378,11 +501,26 @@ fn new_node(
     }
     edit.set_block(block, bytes);
     map.nodes.push(block);
-    Some(block)
+}
+
+/// The blocks of pointers that a map with these runs needs; none where a run is beyond what they reach.
+fn pointer_nodes(size: BlockSize, runs: &[MapRun]) -> Option<usize> {
+    let mut nodes: HashSet<(usize, Vec<u32>)> = HashSet::new();
+    for run in runs {
+        u32::try_from(run.pblk + run.len - 1).ok()?;
+        for lblk in run.lblk..run.lblk + run.len {
+            let path = PointerPath::to(LBlock(u32::try_from(lblk).ok()?), size)?;
+            for level in 0..path.indices().len() {
+                nodes.insert((path.word(), path.indices()[..level].to_vec()));
+            }
+        }
+    }
+    Some(nodes.len())
 }
 
 fn write_pointers(edit: &mut Edit<'_, '_>, inode: &mut Inode, map: &mut FileMap) -> Option<()> {
     let size = edit.geometry.block_size();
+    let mut blocks = edit.space.allocate_all(pointer_nodes(size, &map.runs)?)?;
     let mut words = [0_u32; 15];
     // Blocks of pointers by the way to them.
     let mut nodes: BTreeMap<Vec<u32>, (u32, Vec<u8>)> = BTreeMap::new();
@@ -398,7 +536,8 @@ fn write_pointers(edit: &mut Edit<'_, '_>, inode: &mut Inode, map: &mut FileMap)
             }
             for (level, index) in path.indices().iter().enumerate() {
                 if !nodes.contains_key(&way) {
-                    let block = edit.new_block()?;
+                    let block = blocks.pop()?;
+                    edit.clear_cluster(block);
                     map.nodes.push(block);
                     let block = u32::try_from(block).ok()?;
                     match way.split_last() {

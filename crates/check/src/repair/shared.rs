@@ -1,6 +1,7 @@
 //! Blocks that several files claim, or a file and metadata: all but the first claimant get copies in free space.
 //!
-//! Metadata comes first, then the file system's own files, then inodes by number. A claimant that needs a copy gets it
+//! Metadata comes first, then the file system's own files, then inodes by number, those with a sound map first: what a
+//! damaged map points to may be anything. A claimant that needs a copy gets it
 //! for each cluster, and a new map; the old blocks of its map are given up.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -8,9 +9,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use ondisk::{FileType, FsBlock, Ino, Inode};
 
 use crate::map::MapRun;
-use crate::problem::Code;
+use crate::problem::{Class, Code};
 use crate::repair::edit::Edit;
-use crate::repair::map::{self, FileMap};
+use crate::repair::map;
 use crate::repair::{attributes, inodes};
 use crate::report::Problem;
 use crate::run::Facts;
@@ -53,8 +54,11 @@ pub fn claimants(problems: &[Problem]) -> BTreeSet<u32> {
     shared.filter_map(|it| it.ino).collect()
 }
 
-/// Gives every claimant blocks of its own.
-pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
+/// Gives every claimant blocks of its own. `all` are the problems of all steps.
+pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem], all: &[Problem]) {
+    let of_maps = all.iter().filter(|it| it.code.kind().class == Class::Map);
+    let of_maps = of_maps.filter(|it| !needs_copies(it.code));
+    let damaged: HashSet<u32> = of_maps.filter_map(|it| it.ino).collect();
     let mut all = Claimants {
         shared: runs(problems),
         owners: HashMap::new(),
@@ -64,7 +68,7 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
     let inos = claimants(problems);
     let special = |ino: u32| facts.sb.journal_ino() != Some(Ino(ino)) && ino >= 11;
     let mut inos: Vec<u32> = inos.into_iter().collect();
-    inos.sort_by_key(|ino| (special(*ino), *ino));
+    inos.sort_by_key(|ino| (special(*ino), damaged.contains(ino), *ino));
     all.bad_blocks(edit);
     for ino in inos.into_iter().map(Ino) {
         if ino != Ino::RESIZE && ino != Ino::BAD {
@@ -120,28 +124,15 @@ impl Claimants<'_> {
         }
         let map = match map::write(edit, ino, &mut inode, runs.clone()) {
             Some(map) => map,
-            None => self.write_in_place(edit, ino, &mut inode, &old, runs)?,
+            None => {
+                let nodes = old.claimed_nodes.iter().copied();
+                let own: Vec<u64> = nodes.filter(|node| !self.is_shared(*node, 1)).collect();
+                map::write_in_place(edit, ino, &mut inode, &own, runs)?
+            }
         };
         let sectors = attributes::sectors(edit, ino, &inode, &slot);
         map::settle(edit, &mut inode, &map, sectors);
         edit.set_inode(ino, &inode)
-    }
-
-    /// Writes a map in a file system without free blocks: into the blocks that the old map has for itself.
-    fn write_in_place(
-        &self,
-        edit: &mut Edit<'_, '_>,
-        ino: Ino,
-        inode: &mut Inode,
-        old: &FileMap,
-        runs: Vec<MapRun>,
-    ) -> Option<FileMap> {
-        let nodes = old.nodes.iter().copied();
-        let own = nodes.filter(|node| !self.is_shared(*node, 1));
-        edit.space.lend(own.collect());
-        let map = map::write(edit, ino, inode, runs);
-        edit.space.lend(Vec::new());
-        map
     }
 
     /// Takes blocks out of the list of bad blocks that metadata or the list itself has. Files must not have the others.

@@ -10,6 +10,8 @@ pub struct ClaimedClusters {
     geometry: Geometry,
     /// A bit for each cluster that is claimed in some round or was given out.
     taken: Vec<Vec<u8>>,
+    /// A bit for each cluster that the last check found to be claimed, by group.
+    claimed: Vec<Vec<u8>>,
     metadata: MetadataRuns,
     /// The group and bit where the next search begins: before it, nothing is free, and nothing ever becomes free.
     next: (u32, u32),
@@ -23,21 +25,46 @@ impl ClaimedClusters {
         ClaimedClusters {
             geometry: *geometry,
             taken: geometry.all_groups().map(|_| Vec::new()).collect(),
+            claimed: geometry.all_groups().map(|_| Vec::new()).collect(),
             metadata: MetadataRuns::default(),
             next: (0, 0),
             lent: Vec::new(),
         }
     }
 
-    /// Has these blocks given out before free ones, in the place of those that are left of earlier ones.
-    pub fn lend(&mut self, blocks: Vec<u64>) {
-        self.lent = blocks;
+    /// Has these blocks given out before free ones, until they are taken back.
+    pub fn lend(&mut self, blocks: &[u64]) {
+        self.lent.extend(blocks);
+    }
+
+    /// Ends the loan of those of these blocks that were not given out.
+    pub fn take_back(&mut self, blocks: &[u64]) {
+        self.lent.retain(|block| !blocks.contains(block));
+    }
+
+    /// How many blocks are given out before free ones.
+    pub fn lent(&self) -> usize {
+        self.lent.len()
+    }
+
+    /// Takes `count` free clusters and returns the first block of each; takes none where too few are free.
+    pub fn allocate_all(&mut self, count: usize) -> Option<Vec<u64>> {
+        let blocks: Vec<u64> = (0..count)
+            .map_while(|_| self.allocate())
+            .map(|it| it.0)
+            .collect();
+        if blocks.len() < count {
+            self.lent.extend(blocks);
+            return None;
+        }
+        Some(blocks)
     }
 
     /// Takes in what a check found to be claimed.
     pub fn add_claims(&mut self, facts: &Facts) {
         self.metadata = facts.metadata.clone();
         for group in self.geometry.all_groups() {
+            self.claimed[group.0 as usize].clear();
             let Some(bits) = facts.claims.claimed_in(group) else {
                 continue;
             };
@@ -47,7 +74,38 @@ impl ClaimedClusters {
             for (to, from) in taken.iter_mut().zip(&bits) {
                 *to |= from;
             }
+            self.claimed[group.0 as usize] = bits;
         }
+    }
+
+    /// Whether the last check found a block of these, which exist, to be claimed that is not in `own`, which must be
+    /// [`crate::runs::merged`].
+    pub fn is_claimed_by_others(&self, first: u64, count: u64, own: &[(u64, u64)]) -> bool {
+        let bits = self.geometry.cluster_ratio_bits();
+        let mut at = first;
+        while at < first + count {
+            let Some((group, bit)) = self.geometry.bit_of_block(FsBlock(at)) else {
+                return false;
+            };
+            let claimed = &self.claimed[group.0 as usize];
+            let start = self.geometry.group_first_block(group).0;
+            let end = (start + u64::from(self.geometry.blocks_per_group())).min(first + count);
+            // Clusters of a group have 32 bits.
+            let last = ((end - 1 - start) >> bits) as u32;
+            let found = (!claimed.is_empty()).then(|| bitmap::find(claimed, bit, last + 1, true));
+            at = match found.flatten() {
+                Some(bit) => {
+                    let block = at.max(start + (u64::from(bit) << bits));
+                    let index = own.partition_point(|(own, len)| own + len <= block);
+                    match own.get(index).filter(|(own, _)| *own <= block) {
+                        Some((own, len)) => own + len,
+                        None => return true,
+                    }
+                }
+                None => end,
+            };
+        }
+        false
     }
 
     /// The blocks that metadata takes, as the last check found them.

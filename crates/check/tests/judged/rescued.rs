@@ -4,8 +4,9 @@
 use std::path::PathBuf;
 
 use lanefs_check::problem::Code;
+use ondisk::extent::{self, Extent, ExtentEntries, ExtentIndex, ExtentNode};
 use ondisk::jbd2::JournalSuperblock;
-use ondisk::{FsBlock, Superblock};
+use ondisk::{FsBlock, Ino, LBlock, Superblock, inode};
 
 use crate::found::Made;
 use crate::mended::{Damaged, contents, mended, seed};
@@ -95,6 +96,130 @@ fn the_list_of_bad_blocks_gives_up_metadata_and_files_give_up_bad_blocks() {
             [&block],
             "{name}"
         );
+    }
+}
+
+/// Makes many pieces of the longest extent of a file without a tree, as many as two leaves have room for, which are
+/// written over its first two blocks. Every second piece is unwritten. Returns the first blocks of the pieces.
+fn into_pieces(damaged: &mut Damaged, ino: u32) -> Vec<u64> {
+    let slot = damaged.bytes[damaged.slot(ino)].to_vec();
+    let inode = ondisk::Inode::parse(&slot).unwrap();
+    let ExtentEntries::Extents(extents) = ExtentNode::view(inode.block_area()) else {
+        panic!("the file has a tree");
+    };
+    let mut extents = extents.to_vec();
+    let room = usize::from(extent::block_entries(1024));
+    let longest = (0..extents.len()).max_by_key(|index| extents[*index].len());
+    let longest = longest.unwrap();
+    let (leaves, long) = (
+        extents[longest].start().0,
+        u32::from(extents[longest].len()),
+    );
+    let base = extents[longest].block();
+    let pieces = (2 * room - extents.len()) as u32;
+    let piece = |index: u32, len: u32| {
+        let block = FsBlock(leaves + 2 + 4 * u64::from(index));
+        Extent::new(
+            LBlock(base + 2 + 4 * index),
+            len as u16,
+            block,
+            index % 2 == 1,
+        )
+    };
+    extents[longest] = piece(pieces, long - 2 - 4 * pieces);
+    extents.splice(longest..longest, (0..pieces).map(|index| piece(index, 4)));
+    let seed = inode::checksum_seed(damaged.geometry.csum_seed(), Ino(ino), inode.generation());
+    let mut indices = Vec::new();
+    for (chunk, block) in extents.chunks(room).zip(leaves..) {
+        let at = damaged.at(block);
+        let bytes = &mut damaged.bytes[at..at + 1024];
+        extent::encode(bytes, 0, ExtentEntries::Extents(chunk));
+        extent::set_tail(bytes, seed);
+        indices.push(ExtentIndex::new(LBlock(chunk[0].block()), FsBlock(block)));
+    }
+    damaged.change_inode(ino, |slot| {
+        let area = &mut slot[POINTERS..POINTERS + inode::BLOCK_AREA];
+        extent::encode(area, 1, ExtentEntries::Indices(&indices));
+    });
+    (0..pieces).map(|index| piece(index, 4).start().0).collect()
+}
+
+#[test]
+fn a_tree_that_needs_more_blocks_than_there_are_loses_its_shortest_extents() {
+    let fill = |root: PathBuf| {
+        for name in ["a", "b"] {
+            std::fs::write(root.join(name), name.repeat(700)).unwrap();
+        }
+    };
+    let Some(made) = Made::new("-O ^has_journal,^resize_inode", "2M", fill) else {
+        return;
+    };
+    // What is written takes all free blocks before it fails.
+    let folder = tempfile::tempdir().unwrap();
+    let all = folder.path().join("all");
+    std::fs::write(&all, vec![7; 4 << 20]).unwrap();
+    made.debugfs(&[&format!("write {} all", all.display())]);
+    let mut damaged = Damaged::new(made.bytes());
+    let files = contents(&damaged.bytes);
+    let (small, large) = (*files.keys().next().unwrap(), *files.keys().last().unwrap());
+    let pieces = into_pieces(&mut damaged, large);
+    let before = contents(&damaged.bytes).remove(&large).unwrap();
+    // The small file claims a block within each of four extents, and the block that it had is bad.
+    let old = word(&damaged.bytes[damaged.slot(small)], EXTENT);
+    let claimed: Vec<Extent> = (0..4)
+        .map(|index| {
+            let block = FsBlock(pieces[20 * index as usize] + 1);
+            Extent::new(LBlock(index), 1, block, false)
+        })
+        .collect();
+    damaged.change_inode(small, |slot| {
+        let area = &mut slot[POINTERS..POINTERS + inode::BLOCK_AREA];
+        extent::encode(area, 0, ExtentEntries::Extents(&claimed));
+        set_word(slot, 4, 4096);
+        set_word(slot, 0x1C, 8);
+    });
+    damaged.change_inode(1, |slot| {
+        set_word(slot, POINTERS, old);
+        set_word(slot, 0x1C, 2);
+    });
+    let (new, _) = mended(&damaged.bytes, "a tree that needs a third leaf");
+    let after = contents(&new);
+    assert_eq!(after[&small], [7; 4096]);
+    let pairs = before.chunks(1024).zip(after[&large].chunks(1024));
+    let lost = pairs.filter(|(before, after)| before != after);
+    // Four blocks are the small file's, and with the third leaf the four extents before them would have been kept.
+    assert_eq!(lost.count(), 8);
+}
+
+#[test]
+fn a_tree_of_shifted_entries_costs_other_files_nothing() {
+    let whole = Damaged::new(seed("default-1k"));
+    let before = contents(&whole.bytes);
+    let has_tree = |ino: &&u32| {
+        let slot = &whole.bytes[whole.slot(**ino)];
+        slot[POINTERS..POINTERS + 2] == [0x0A, 0xF3] && slot[POINTERS + 6] == 2
+    };
+    let ino = *before.keys().find(has_tree).unwrap();
+    let slot = &whole.bytes[whole.slot(ino)];
+    let generation = ondisk::Inode::parse(slot).unwrap().generation();
+    let seed = inode::checksum_seed(whole.geometry.csum_seed(), Ino(ino), generation);
+    let node = whole.at(word(slot, POINTERS + 16).into());
+    let leaves = u16::from_le_bytes([whole.bytes[node + 2], whole.bytes[node + 3]]);
+    for leaf in 0..usize::from(leaves) {
+        let leaf = whole.at(word(&whole.bytes[node + 12 * (leaf + 1)..], 4).into());
+        for shift in [4, 8] {
+            let mut damaged = Damaged::new(whole.bytes.clone());
+            // The start of one entry becomes the logical block of another, whose length is a logical block.
+            let bytes = &mut damaged.bytes[leaf..leaf + 1024];
+            bytes.copy_within(12 + shift..1020, 12);
+            ondisk::extent::set_tail(bytes, seed);
+            let (new, _) = mended(&damaged.bytes, &format!("leaf at {leaf}, {shift} bytes"));
+            let mut after = contents(&new);
+            after.remove(&ino);
+            let mut others = before.clone();
+            others.remove(&ino);
+            assert!(after == others, "leaf at {leaf}, {shift} bytes");
+        }
     }
 }
 
