@@ -52,8 +52,9 @@ fn owner(files: &[(QuotaKind, Ino, Usage)], ino: Ino) -> Option<QuotaKind> {
         .or_else(|| named.next())
 }
 
-/// Mends a quota file that can't be read as one. A file that a directory names belongs to a user, and the orphan file
-/// or another kind's quota file stays that, whatever the superblock says: it names the reserved inode instead, or none.
+/// Mends a quota file that can't be read as one. A file that a directory names belongs to a user, and a reserved inode,
+/// the orphan file or another kind's quota file stays that, whatever the superblock says: it names the kind's reserved
+/// inode instead, or none.
 pub fn mend_file(edit: &mut Edit<'_, '_>, facts: &Facts, ino: Ino) {
     let files = files(edit, facts);
     let owner = owner(&files, ino);
@@ -65,7 +66,11 @@ pub fn mend_file(edit: &mut Edit<'_, '_>, facts: &Facts, ino: Ino) {
             edit.has(Feature::ORPHAN_FILE) && edit.sb.orphan_file_ino() == Some(ino);
         let is_other = owner != Some(kind)
             || is_orphan_file
-            || ino >= edit.geometry.first_ino() && has_names(edit, facts, ino);
+            || if ino < edit.geometry.first_ino() {
+                reserved(kind) != Some(ino)
+            } else {
+                has_names(edit, facts, ino)
+            };
         if !is_other && rebuild(edit, ino, &usage, kind).is_some() {
             continue;
         }

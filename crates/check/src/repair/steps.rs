@@ -73,13 +73,13 @@ fn mend_inodes(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
                 edit.sb.set_project_quota_ino(None);
                 edit.set_superblock();
             }
+            (Code::QuotaInode, Some(ino)) => quota::mend_file(edit, facts, Ino(ino)),
             (Code::ResizeInode | Code::ResizeLeft, _) | (_, Some(7)) => {
                 of_inode
                     .entry(Ino::RESIZE.0)
                     .or_default()
                     .insert(problem.code);
             }
-            (Code::QuotaInode, Some(ino)) => quota::mend_file(edit, facts, Ino(ino)),
             (_, Some(ino)) => {
                 of_inode.entry(ino).or_default().insert(problem.code);
             }

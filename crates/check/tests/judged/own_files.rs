@@ -1,5 +1,5 @@
-//! Files of the file system itself, which the superblock names: names that lead to them, and numbers of other files in
-//! their place.
+//! Files of the file system itself, which the superblock names: names that lead to them, and superblocks that name
+//! another file instead.
 
 use std::fs;
 
@@ -24,6 +24,11 @@ const DAMAGE: &[&str] = &[
     "ssv prj_quota_inum 13",
     "ssv prj_quota_inum 14",
     "ssv prj_quota_inum 15",
+    "ssv usr_quota_inum 2",
+    "ssv prj_quota_inum 2",
+    "ssv prj_quota_inum 5",
+    "ssv prj_quota_inum 7",
+    "ssv grp_quota_inum 8",
     "ssv orphan_file_inum 3",
     "ssv orphan_file_inum 8",
     "ssv orphan_file_inum 12",
@@ -33,6 +38,19 @@ const DAMAGE: &[&str] = &[
     "ssv orphan_file_inum 90000",
     "ssv orphan_file_inum 0",
 ];
+
+/// What debugfs lists in the root and in the directory: numbers, modes, owners and names.
+fn listed(bytes: &[u8]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    testkit::write_image(&image, bytes);
+    let ls = |name: &str| {
+        let command = format!("ls -p {name}");
+        let output = testkit::debugfs(&["-R", &command, image.to_str().unwrap()]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    ls("/") + &ls("/directory")
+}
 
 #[test]
 fn files_of_the_file_system_and_of_users_are_told_apart() {
@@ -67,6 +85,9 @@ fn files_of_the_file_system_and_of_users_are_told_apart() {
                     .unwrap();
                 if kept(&user, &after) != kept(&user, &whole) {
                     wrong.push(format!("{command}: a file is lost"));
+                }
+                if listed(&after) != listed(&whole) {
+                    wrong.push(format!("{command}: a name is lost"));
                 }
             }
             Err(_) => wrong.push(format!("{command}: is not mended")),
