@@ -30,15 +30,15 @@ pub fn check(
     Ok(report)
 }
 
-/// Reports features of the first superblock without which nothing may be written, if the log holds a superblock without
-/// them: e2fsck refuses these before it replays the log.
+/// Reports unknown features of the first superblock that forbid writing, also where the log holds a superblock without
+/// them: e2fsck refuses the file system before it replays the log.
 fn add_unknown_features(report: &mut Report, device: &dyn BlockDevice, options: &Options<'_>) {
-    let is_known = |sb: &Superblock| {
+    let may_write = |sb: &Superblock| {
         let unknown = check::unknown_features(sb);
         sb.verify().is_err() || unknown.ro_compat == 0
     };
     let sb = substitute::first(device).ok();
-    let sb = sb.filter(|sb| options.superblock.is_none() && !is_known(sb));
+    let sb = sb.filter(|sb| options.superblock.is_none() && !may_write(sb));
     if let Some(sb) = sb
         && !report.counts.contains_key(&Code::FeatureUnknown)
     {
