@@ -14,9 +14,6 @@ use crate::report::Problem;
 use crate::table::State;
 use crate::volume::Volume;
 
-/// The fewest blocks of a journal.
-const JOURNAL_BLOCKS_MIN: u64 = 1024;
-
 /// Whether the inode is one that features use: the journal, the resize inode, quota files, the orphan file.
 pub fn is_special(volume: &Volume<'_>, ino: Ino) -> bool {
     volume.has(Feature::RESIZE_INODE) && ino == Ino::RESIZE
@@ -190,7 +187,7 @@ fn has_serving_copy(volume: &Volume<'_>) -> bool {
     let mut blocks = Blocks(Vec::new());
     file_map::walk(volume, Ino::JOURNAL, &inode, &mut blocks);
     let mapped = length_without_holes(&blocks.0).unwrap_or(0);
-    mapped >= JOURNAL_BLOCKS_MIN
+    mapped >= u64::from(ondisk::jbd2::BLOCKS_MIN)
         && !is_longer(&inode, mapped << volume.geometry.block_size().bits())
 }
 

@@ -83,7 +83,7 @@ problems! {
         "the superblock's copy of the inode is restored; without a right one, an empty journal is made";
     JournalInodeCopy 0x80000045 Journal Damage Refuses
         "inode {found} can't be the journal: {name} (e2fsck uses the superblock's copy of it without a message)"
-        "the superblock's copy of the inode is restored";
+        "the superblock's copy of the inode is restored; without a right one, an empty journal is made";
     JournalSuperblock 0x000015 Journal Damage Refuses
         "the journal's superblock is wrong: {name}"
         "the log is emptied";

@@ -162,16 +162,18 @@ fn a_wrong_inode_of_the_journal_is_found_where_e2fsck_uses_its_copy_without_a_me
         let report = check(&damaged.bytes, 2).unwrap();
         assert_eq!(codes(&report), [Code::JournalInodeCopy]);
         assert!(Code::JournalInodeCopy.is_beyond_e2fsck());
-        let verdict = e2fsck(&damaged.bytes).unwrap();
-        assert!(!verdict.is_damage(), "{}", verdict.text);
+        if let Some(verdict) = e2fsck(&damaged.bytes) {
+            assert!(!verdict.is_damage(), "{}", verdict.text);
+        }
         crate::mended::mended(&damaged.bytes, "the journal's inode");
         // The copy of a map of extents is of no use to e2fsck.
         let mut damaged = crate::mended::Damaged::new(crate::mended::seed("default-1k"));
         damaged.change_inode(8, change);
         let report = check(&damaged.bytes, 2).unwrap();
         assert!(report.counts.contains_key(&Code::JournalInode));
-        let verdict = e2fsck(&damaged.bytes).unwrap();
-        assert!(verdict.is_damage(), "{}", verdict.text);
+        if let Some(verdict) = e2fsck(&damaged.bytes) {
+            assert!(verdict.is_damage(), "{}", verdict.text);
+        }
     }
 }
 
