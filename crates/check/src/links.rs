@@ -101,7 +101,7 @@ fn one(volume: &Volume<'_>, ino: Ino, state: State) {
     let found =
         (volume.inodes.balance(ino) + i64::from(stored)).clamp(0, i64::from(u32::MAX)) as u32;
     let is_directory = state.file_type() == Some(FileType::Directory);
-    if crate::special::is_special(volume, ino) {
+    if crate::special::needs_no_name(volume, ino) {
         return;
     }
     // An inode that holds an attribute's value has one link, and only attributes refer to it.

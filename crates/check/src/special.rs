@@ -22,6 +22,18 @@ pub fn is_special(volume: &Volume<'_>, ino: Ino) -> bool {
         || is_quota_or_orphan_file(volume, ino)
 }
 
+/// Whether the inode is one that features use without a name. e2fsck connects the quota file of users or groups to
+/// `lost+found` if it is not in a reserved inode.
+pub fn needs_no_name(volume: &Volume<'_>, ino: Ino) -> bool {
+    let sb = &volume.sb;
+    let named = [sb.user_quota_ino(), sb.group_quota_ino()];
+    let others = [sb.project_quota_ino(), sb.orphan_file_ino()];
+    let is_elsewhere = ino >= volume.geometry.first_ino()
+        && named.contains(&Some(ino))
+        && !others.contains(&Some(ino));
+    is_special(volume, ino) && !is_elsewhere
+}
+
 /// Whether the inode is a quota file or the orphan file, as the superblock has it: no name may lead to one.
 pub fn is_quota_or_orphan_file(volume: &Volume<'_>, ino: Ino) -> bool {
     let sb = &volume.sb;

@@ -9,9 +9,11 @@ use ondisk::quota::{self, QuotaHeader, QuotaKind, QuotaRecord};
 use ondisk::{Feature, FileType, Flags, Ino, Inode};
 
 use crate::map::MapRun;
+use crate::problem::Code;
 use crate::repair::edit::Edit;
 use crate::repair::map::{self, FileMap};
 use crate::repair::special::has_names;
+use crate::report::Problem;
 use crate::run::Facts;
 
 /// Where a data block's records begin.
@@ -85,6 +87,24 @@ pub fn mend_file(edit: &mut Edit<'_, '_>, facts: &Facts, ino: Ino) {
         if !is_other {
             edit.clear_inode(ino);
         }
+    }
+}
+
+/// Has the superblock name the reserved inode, which is mended later, where it names a file without a name as the quota
+/// file of users or groups.
+pub fn leave_unnamed(edit: &mut Edit<'_, '_>, problems: &[Problem]) {
+    let unnamed = problems.iter().filter(|it| it.code == Code::Unattached);
+    let unnamed: Vec<Option<Ino>> = unnamed.map(|it| it.ino.map(Ino)).collect();
+    let is_unnamed = |ino: Option<Ino>| ino.is_some() && unnamed.contains(&ino);
+    let (user, group) = (edit.sb.user_quota_ino(), edit.sb.group_quota_ino());
+    if is_unnamed(user) {
+        edit.sb.set_user_quota_ino(reserved(QuotaKind::User));
+    }
+    if is_unnamed(group) {
+        edit.sb.set_group_quota_ino(reserved(QuotaKind::Group));
+    }
+    if is_unnamed(user) || is_unnamed(group) {
+        edit.set_superblock();
     }
 }
 

@@ -24,6 +24,9 @@ pub fn mend_step(edit: &mut Edit<'_, '_>, step: Step, examined: &Examined, probl
         Step::Inodes => mend_inodes(edit, facts, problems),
         Step::Contents => mend_contents(edit, facts, examined, problems),
         Step::Names => {
+            if edit.has(Feature::QUOTA) {
+                quota::leave_unnamed(edit, problems);
+            }
             // What is in its way stays, and is found by the next check.
             let _ = connect::run(edit, facts, problems);
         }

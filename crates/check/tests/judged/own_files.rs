@@ -3,6 +3,9 @@
 
 use std::fs;
 
+use lanefs_check::Problem;
+use lanefs_check::problem::Code;
+
 use crate::found::Made;
 use crate::mended::mended;
 use crate::repair::{files, kept};
@@ -50,6 +53,39 @@ fn listed(bytes: &[u8]) -> String {
         String::from_utf8(output.stdout).unwrap()
     };
     ls("/") + &ls("/directory")
+}
+
+/// A copy of the quota file is a file without a name, which the superblock names in the place of the reserved inode.
+#[test]
+fn a_quota_file_elsewhere_is_judged_as_by_e2fsck_and_left() {
+    let options = "-O quota,project -E quotatype=usrquota:grpquota:prjquota";
+    for (kind, old) in [("usr", 3), ("grp", 4), ("prj", 12)] {
+        let Some(made) = Made::new(options, "16M", |_| ()) else {
+            return;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("copy");
+        made.asked(&format!("dump <{old}> {}", copy.display()));
+        made.debugfs(&[
+            &format!("write {} copy", copy.display()),
+            "unlink copy",
+            "sif <13> links_count 1",
+            &format!("ssv {kind}_quota_inum 13"),
+        ]);
+        let bytes = made.bytes();
+        let report = check(&bytes, 1).unwrap();
+        let is_unattached = report.counts.contains_key(&Code::Unattached);
+        // The projects' old file is without a name then.
+        assert!(is_unattached, "{kind}: {}", shown(&report));
+        let of_copy = |it: &&Problem| it.code == Code::Unattached && it.ino == Some(13);
+        let is_copy = report.problems.iter().any(|it| of_copy(&it));
+        assert_eq!(is_copy, kind != "prj", "{kind}: {}", shown(&report));
+        if let Some(verdict) = e2fsck(&bytes) {
+            let is_copy = verdict.text.contains("Unattached inode 13");
+            assert_eq!(is_copy, kind != "prj", "{kind}: {}", verdict.text);
+        }
+        mended(&bytes, kind);
+    }
 }
 
 #[test]
