@@ -3,7 +3,8 @@
 //! The writes, in this order:
 //!
 //! 1. The substitute for a first superblock that is lost (`substitute.rs`), or the flag of one that does not ask to
-//!    replay a log that is in use.
+//!    replay a log that is in use. Just before the first write of the replay, so that a log that is refused leaves the
+//!    image as it was.
 //! 2. The replay of the log. Fast commits behind it are one transaction of the log, which takes their place, and is
 //!    written home.
 //! 3. What Linux reads before the journal (superblock, descriptors, the journal's inode), as far as it is wrong: block
@@ -16,6 +17,7 @@
 
 mod external;
 mod fast_commits;
+mod pending;
 mod replay;
 
 pub use check::repair::{RepairOptions, RepairScope, Repaired, WriteSet};

@@ -11,6 +11,7 @@ use ondisk::{Corrupt, Feature, Geometry, Site, Superblock};
 use sync::Arc;
 
 use super::external::EmptyLog;
+use super::pending::Pending;
 use super::{RepairError, edit_superblock, fast_commits, set_error, superblock_at};
 use crate::substitute::{self, Substitute, first, has_same_layout, is_journal_elsewhere};
 
@@ -65,18 +66,24 @@ impl Log<'_> {
         let Ok(geometry) = Geometry::new(&sb, self.device.size()) else {
             return Ok(Replay::default());
         };
+        let pending = Pending::new(self.device, &sb);
+        let asking = Arc::clone(&pending) as Arc<dyn BlockDevice>;
         // Nothing is written for a log that lanefs does not support.
-        let asking = substitute::laid_over(self.device, &sb)?;
         let _ = fast_commits::view(&asking, self.journal_device.clone(), self.scope)?;
-        substitute::put(&**self.device, &sb)?;
+        let log = Log {
+            device: &asking,
+            ..*self
+        };
+        let replay = log.replay_home(&sb, &geometry)?;
+        pending.put()?;
         Ok(Replay {
             is_forgotten,
-            ..self.replay_home(&sb, &geometry)?
+            ..replay
         })
     }
 
-    /// Writes the substitute over the first superblock, and then the log home. Unless the first superblock was only
-    /// torn, the error flag is set, and stays set if the log holds a newer superblock.
+    /// Writes the substitute over the first superblock, and then the log home; neither if the log is refused. Unless
+    /// the first superblock was only torn, the error flag is set, and stays set if the log holds a newer superblock.
     ///
     /// # Errors
     /// As [`Log::replay`].
@@ -88,12 +95,11 @@ impl Log<'_> {
             recovery::scan_and_overlay(image, superblock, geometry, journal)
                 .map_err(RepairError::Replay)?;
         }
-        substitute::put(&**device, superblock)?;
-        let marked: Arc<dyn BlockDevice> = if substitute.is_torn {
-            Arc::clone(device)
-        } else {
-            Arc::new(Marked(Arc::clone(device)))
-        };
+        let pending = Pending::new(device, superblock);
+        let mut marked = Arc::clone(&pending) as Arc<dyn BlockDevice>;
+        if !substitute.is_torn {
+            marked = Arc::new(Marked(marked));
+        }
         let log = Log {
             device: &marked,
             ..*self
@@ -103,6 +109,7 @@ impl Log<'_> {
         } else {
             Replay::default()
         };
+        pending.put()?;
         replay.is_done = true;
         let now = first(&**device)?;
         let own = now.verify().ok().and_then(|()| Geometry::of(&now).ok());
@@ -111,6 +118,9 @@ impl Log<'_> {
     }
 
     /// Writes the log and fast commits home, and empties the log.
+    ///
+    /// # Errors
+    /// When a device fails, or the log may be sound and can't be replayed. In the second case nothing is written.
     fn replay_home(&self, sb: &Superblock, geometry: &Geometry) -> Result<Replay, RepairError> {
         let device = self.device;
         let journal_device = || self.journal_device.clone();
@@ -235,6 +245,10 @@ fn asks(geometry: &Geometry) -> bool {
 fn cannot_empty(error: recovery::Error) -> RepairError {
     match error {
         recovery::Error::Io(error) => error.into(),
+        // Read once more, before anything is written.
+        recovery::Error::Corrupt(corrupt) if corrupt.site() == Site::JournalUnstable => {
+            RepairError::Replay(corrupt.into())
+        }
         // The same log was read to its end a moment ago.
         error => RepairError::Check(check::Error::Replay(error.to_string())),
     }

@@ -62,25 +62,31 @@ fn without_a_log_that_is_large_enough_they_are_written_in_stages() {
     });
 }
 
-/// Puts a transaction before the fast commits whose one copy, of a free block, has a wrong checksum.
-fn with_damaged_copy(bytes: &[u8]) -> Vec<u8> {
+/// Puts transactions before the fast commits, each with one copy of a free block. The first copy's checksum may be
+/// wrong.
+pub fn with_transactions(bytes: &[u8], count: u32, is_damaged: bool) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let at = journal_at(BlockSize::K1, &bytes);
     let last = bytes.len() - BLOCK;
     let copy = bytes[last..].to_vec();
     let mut sb = JournalSuperblock::read(&bytes[at..]).unwrap();
     let format = sb.verify(BlockSize::K1, sb.blocks_count().into()).unwrap();
-    let tid = Tid(sb.sequence().0 - 1);
-    let log = &mut bytes[at + sb.start() as usize * BLOCK..][..3 * BLOCK];
-    log.fill(0);
-    let mut writer = DescriptorWriter::new(&format, tid, &mut log[..BLOCK]);
     let home = FsBlock((last / BLOCK) as u64);
-    let checksum = format.data_checksum(tid, &copy) ^ 1;
-    assert!(writer.push(home, false, checksum, &sb.uuid()));
-    writer.finish();
-    log[BLOCK..2 * BLOCK].copy_from_slice(&copy);
-    CommitBlock::new(tid, NOW, 0).write(&format, &mut log[2 * BLOCK..]);
-    sb.set_sequence(tid);
+    let first = sb.sequence().0.wrapping_sub(count);
+    let len = count as usize * 3 * BLOCK;
+    let log = &mut bytes[at + sb.start() as usize * BLOCK..][..len];
+    log.fill(0);
+    for (number, log) in (0..).zip(log.chunks_mut(3 * BLOCK)) {
+        let tid = Tid(first.wrapping_add(number));
+        let mut writer = DescriptorWriter::new(&format, tid, &mut log[..BLOCK]);
+        let wrong = u32::from(is_damaged && number == 0);
+        let checksum = format.data_checksum(tid, &copy) ^ wrong;
+        assert!(writer.push(home, false, checksum, &sb.uuid()));
+        writer.finish();
+        log[BLOCK..2 * BLOCK].copy_from_slice(&copy);
+        CommitBlock::new(tid, NOW, 0).write(&format, &mut log[2 * BLOCK..]);
+    }
+    sb.set_sequence(Tid(first));
     sb.seal();
     bytes[at..at + JournalSuperblock::SIZE].copy_from_slice(sb.bytes());
     bytes
@@ -89,7 +95,7 @@ fn with_damaged_copy(bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn behind_a_damaged_copy_they_are_kept() {
     let whole = dirty(FAST);
-    let bytes = with_damaged_copy(&whole);
+    let bytes = with_transactions(&whole, 1, true);
     let after = cuts_of_repair("damaged copy", &bytes, None, &|cut, what| {
         assert_eq!(kept(cut), FILES, "{what}");
         assert!(

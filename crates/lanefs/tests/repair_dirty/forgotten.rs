@@ -10,7 +10,8 @@ use crate::images::{
     set_first,
 };
 
-fn without_flag(bytes: &[u8]) -> Vec<u8> {
+/// Takes away the flag that asks for a replay.
+pub fn without_flag(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let mut sb = first(&bytes);
     sb.set_features(sb.features().without(Feature::NEEDS_RECOVERY));

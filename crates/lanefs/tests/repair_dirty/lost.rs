@@ -17,7 +17,7 @@ use crate::images::{
 
 /// Ways to lose the first superblock: what they are called, the image, and the copy that the user names, if one must be
 /// named.
-fn lost(kind: &Kind, bytes: &[u8]) -> Vec<(&'static str, Vec<u8>, Option<u64>)> {
+pub fn lost(kind: &Kind, bytes: &[u8]) -> Vec<(&'static str, Vec<u8>, Option<u64>)> {
     let changed = |change: &dyn Fn(&mut [u8])| {
         let mut bytes = bytes.to_vec();
         change(&mut bytes);

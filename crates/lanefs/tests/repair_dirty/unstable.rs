@@ -9,7 +9,10 @@ use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::elsewhere::moved;
-use crate::images::{FILES, KINDS, NOW, bytes_of, dirty, journal_at, kept, options};
+use crate::fast_commits::with_transactions;
+use crate::forgotten::without_flag;
+use crate::images::{FILES, KINDS, NOW, bytes_of, dirty, journal_at, kept, options, try_to_mend};
+use crate::lost::lost;
 
 /// A device one block of which reads as zeros, except for the first reads of it.
 struct Unstable {
@@ -134,4 +137,45 @@ fn a_log_that_changes_while_it_is_read_is_not_given_up() {
         }
     }
     assert!(refused.iter().all(|refused| *refused > 0), "{refused:?}");
+}
+
+/// Neither the superblock that a repair writes before the replay nor what the log holds.
+#[test]
+fn nothing_is_written_before_a_log_that_changes_is_refused() {
+    for kind in &KINDS {
+        let mut dirty = dirty(kind);
+        let mut images = Vec::new();
+        if kind.name == "fast commits" {
+            let damaged = with_transactions(&dirty, 200, true);
+            images.push(("a damaged copy", damaged, None));
+            dirty = with_transactions(&dirty, 200, false);
+        }
+        let journal = journal_at(kind.block_size, &dirty);
+        let block = last_commit(&dirty, journal, journal, kind.block_size.bytes());
+        images.push(("nothing lost", dirty.clone(), None));
+        images.push(("no flag", without_flag(&dirty), None));
+        let mut lost = lost(kind, &dirty);
+        lost.retain(|(how, _, _)| ["zeros", "a named copy"].contains(how));
+        images.append(&mut lost);
+        for (how, bytes, copy) in images {
+            let mut refused = 0;
+            for sound in 1..20 {
+                let inner = Arc::new(MemoryDevice::from_bytes(&bytes));
+                let device: Arc<dyn BlockDevice> = Arc::new(Unstable {
+                    inner: Arc::clone(&inner),
+                    block: block.clone(),
+                    sound: AtomicU32::new(sound),
+                });
+                let what = format!("{}, {how}, {sound}", kind.name);
+                let Err(error) = try_to_mend(&device, RepairScope::All, copy) else {
+                    continue;
+                };
+                let is_replay = matches!(error, RepairError::Replay(_));
+                assert!(is_replay, "{what}: {error:?}");
+                assert!(bytes_of(&*inner) == bytes, "{what}: written to");
+                refused += 1;
+            }
+            assert!(refused > 0, "{}, {how}", kind.name);
+        }
+    }
 }
