@@ -197,7 +197,8 @@ fn mark_refused(device: &dyn BlockDevice) -> Result<(), RepairError> {
 }
 
 /// Whether the superblock under which the log would be replayed has features that a check does not know. Nothing is
-/// written to such a file system, not even the log.
+/// written to such a file system, not even the log. Features that only the superblock in the log has are found after
+/// the replay, which is the only write then.
 fn may_have_unknown_features(device: &dyn BlockDevice, substitute: Option<&Substitute>) -> bool {
     let superblock = match substitute {
         Some(substitute) => Some(substitute.superblock),

@@ -2,8 +2,9 @@
 
 use lanefs::check::Code;
 use lanefs::repair::{RepairScope, is_marked_clean};
-use ondisk::Superblock;
+use ondisk::{Feature, Superblock};
 
+use crate::forgotten::without_flag;
 use crate::images::{by_e2fsck, bytes_of, check, first, mend, on, set_first};
 
 type Change = fn(&mut Superblock);
@@ -105,5 +106,52 @@ fn an_older_superblock_in_the_log_decides_which_compatible_features_there_are() 
     }
     if let Some(theirs) = by_e2fsck(&for_reading) {
         assert!(theirs == for_reading);
+    }
+}
+
+/// An image whose log holds copies of a free block and of the superblock, which is changed there.
+fn with_superblock_in_log(change: Change) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let [image, free, new] = ["image", "free", "new"].map(|name| folder.path().join(name));
+    testkit::mke2fs(&["-t", "ext4", "-b", "1024", image.to_str().unwrap(), "32M"]);
+    std::fs::write(&free, [0x5A; 1024]).unwrap();
+    let mut sb = first(&testkit::read_image(&image));
+    sb.set_features(sb.features().with(Feature::NEEDS_RECOVERY));
+    change(&mut sb);
+    sb.seal();
+    std::fs::write(&new, sb.bytes()).unwrap();
+    let script = format!(
+        "journal_open\njournal_write -b 30000 {}\njournal_write -b 1 {}\njournal_close\n",
+        free.display(),
+        new.display()
+    );
+    testkit::debugfs_script(&image, &script);
+    testkit::read_image(&image)
+}
+
+/// Until the log is replayed, the superblock on the device does not show them.
+#[test]
+fn unknown_features_in_the_log_alone_end_a_repair_after_the_replay() {
+    if !testkit::have("mke2fs") || !testkit::have("debugfs") {
+        return testkit::skip("mke2fs or debugfs is missing");
+    }
+    for (what, change) in UNKNOWN {
+        let dirty = with_superblock_in_log(change);
+        let report = check(&on(&dirty), None);
+        assert!(report.counts.contains_key(&Code::FeatureUnknown), "{what}");
+        for bytes in [dirty.clone(), without_flag(&dirty)] {
+            let device = on(&bytes);
+            let outcome = mend(&device, RepairScope::All, None);
+            let found = &outcome.repaired.before.counts;
+            assert!(found.contains_key(&Code::FeatureUnknown), "{what}");
+            assert!(!outcome.repaired.after.is_clean(), "{what}");
+            let is_replayed = outcome.is_replayed && outcome.repaired.writes.is_none();
+            assert!(is_replayed, "{what}: {outcome:?}");
+            let replayed = bytes_of(&*device);
+            assert_eq!(replayed[30_000 << 10..][..1024], [0x5A; 1024], "{what}");
+            let outcome = mend(&device, RepairScope::All, None);
+            assert!(!outcome.has_written(), "{what}");
+            assert!(bytes_of(&*device) == replayed, "{what}: written to");
+        }
     }
 }
