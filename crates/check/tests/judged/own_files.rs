@@ -55,6 +55,42 @@ fn listed(bytes: &[u8]) -> String {
     ls("/") + &ls("/directory")
 }
 
+/// A file of the file system: the field of the superblock that names it, that field's offset, and the file's inode.
+const OWN: [(&str, usize, u32); 5] = [
+    ("usr_quota_inum", 0x240, 3),
+    ("grp_quota_inum", 0x244, 4),
+    ("prj_quota_inum", 0x26C, 12),
+    ("orphan_file_inum", 0x280, 13),
+    ("journal_inum", 0xE0, 8),
+];
+
+/// What is wrong with the superblock's names of its own files, and with the contents of those that no repair of
+/// `command` has to write anew. The judges have compared the contents of quota files with what is in use.
+fn wrong_own_files(command: &str, whole: &[u8], after: &[u8]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let dumped = |bytes: &[u8], ino: u32| {
+        let [image, copy] = ["image", "copy"].map(|name| folder.path().join(name));
+        testkit::write_image(&image, bytes);
+        let dump = format!("dump <{ino}> {}", copy.display());
+        testkit::debugfs(&["-R", &dump, image.to_str().unwrap()]);
+        fs::read(&copy).unwrap()
+    };
+    let mut wrong = Vec::new();
+    for (field, at, ino) in OWN {
+        let named = u32::from_le_bytes(*after[1024 + at..].first_chunk().unwrap());
+        // A file that is damaged, or that the superblock named wrongly, may be given up.
+        let is_damaged = command.contains(field) || command.contains(&format!("<{ino}>"));
+        if named != ino && (named != 0 || !is_damaged) {
+            wrong.push(format!("{command}: {field} is {named}"));
+        }
+        let has_same_contents = [8, 13].contains(&ino) && !is_damaged;
+        if has_same_contents && dumped(whole, ino) != dumped(after, ino) {
+            wrong.push(format!("{command}: {ino} has other contents"));
+        }
+    }
+    wrong
+}
+
 /// A copy of the quota file is a file without a name, which the superblock names in the place of the reserved inode.
 #[test]
 fn a_quota_file_elsewhere_is_judged_as_by_e2fsck_and_left() {
@@ -125,6 +161,7 @@ fn files_of_the_file_system_and_of_users_are_told_apart() {
                 if listed(&after) != listed(&whole) {
                     wrong.push(format!("{command}: a name is lost"));
                 }
+                wrong.append(&mut wrong_own_files(command, &whole, &after));
             }
             Err(_) => wrong.push(format!("{command}: is not mended")),
         }
