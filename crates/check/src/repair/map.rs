@@ -503,16 +503,27 @@ fn set_node(
     map.nodes.push(block);
 }
 
-/// The blocks of pointers that a map with these runs needs; none where a run is beyond what they reach.
+/// How many blocks of pointers a map with these runs needs; `None` if a run lies beyond what three levels reach.
 fn pointer_nodes(size: BlockSize, runs: &[MapRun]) -> Option<usize> {
     let mut nodes: HashSet<(usize, Vec<u32>)> = HashSet::new();
+    let mut last = None;
     for run in runs {
         u32::try_from(run.pblk + run.len - 1).ok()?;
         for lblk in run.lblk..run.lblk + run.len {
             let path = PointerPath::to(LBlock(u32::try_from(lblk).ok()?), size)?;
-            for level in 0..path.indices().len() {
-                nodes.insert((path.word(), path.indices()[..level].to_vec()));
+            let indices = path.indices();
+            let way = (
+                path.word(),
+                indices[..indices.len().saturating_sub(1)].to_vec(),
+            );
+            // Most blocks have their pointers beside that of the block before.
+            if last.as_ref() == Some(&way) {
+                continue;
             }
+            for level in 0..indices.len() {
+                nodes.insert((path.word(), indices[..level].to_vec()));
+            }
+            last = Some(way);
         }
     }
     Some(nodes.len())

@@ -1,5 +1,7 @@
 //! Free space for what a repair adds: clusters that nothing claims before the repair, nor after any of its rounds.
 
+use std::collections::HashSet;
+
 use ondisk::{FsBlock, Geometry, Group, bitmap};
 
 use crate::metadata::MetadataRuns;
@@ -37,8 +39,9 @@ impl ClaimedClusters {
         self.lent.extend(blocks);
     }
 
-    /// Ends the loan of those of these blocks that were not given out.
+    /// Has those of the lent blocks that nobody took no longer given out.
     pub fn take_back(&mut self, blocks: &[u64]) {
+        let blocks: HashSet<u64> = blocks.iter().copied().collect();
         self.lent.retain(|block| !blocks.contains(block));
     }
 

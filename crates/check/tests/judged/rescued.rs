@@ -144,6 +144,15 @@ fn into_pieces(damaged: &mut Damaged, ino: u32) -> Vec<u64> {
     (0..pieces).map(|index| piece(index, 4).start().0).collect()
 }
 
+/// Leaves no block of an image of 2 MiB free.
+fn take_all_blocks(made: &Made) {
+    // What is written takes all free blocks before it fails.
+    let folder = tempfile::tempdir().unwrap();
+    let all = folder.path().join("all");
+    std::fs::write(&all, vec![7; 4 << 20]).unwrap();
+    made.debugfs(&[&format!("write {} all", all.display())]);
+}
+
 #[test]
 fn a_tree_that_needs_more_blocks_than_there_are_loses_its_shortest_extents() {
     let fill = |root: PathBuf| {
@@ -154,11 +163,7 @@ fn a_tree_that_needs_more_blocks_than_there_are_loses_its_shortest_extents() {
     let Some(made) = Made::new("-O ^has_journal,^resize_inode", "2M", fill) else {
         return;
     };
-    // What is written takes all free blocks before it fails.
-    let folder = tempfile::tempdir().unwrap();
-    let all = folder.path().join("all");
-    std::fs::write(&all, vec![7; 4 << 20]).unwrap();
-    made.debugfs(&[&format!("write {} all", all.display())]);
+    take_all_blocks(&made);
     let mut damaged = Damaged::new(made.bytes());
     let files = contents(&damaged.bytes);
     let (small, large) = (*files.keys().next().unwrap(), *files.keys().last().unwrap());
@@ -233,11 +238,7 @@ fn a_block_that_two_files_claim_stays_with_the_first_where_none_is_free() {
     let Some(made) = Made::new("-O ^has_journal,^resize_inode", "2M", fill) else {
         return;
     };
-    // What is written takes all free blocks before it fails.
-    let folder = tempfile::tempdir().unwrap();
-    let all = folder.path().join("all");
-    std::fs::write(&all, vec![7; 4 << 20]).unwrap();
-    made.debugfs(&[&format!("write {} all", all.display())]);
+    take_all_blocks(&made);
     let mut damaged = Damaged::new(made.bytes());
     let before = contents(&damaged.bytes);
     let small: Vec<u32> = before
