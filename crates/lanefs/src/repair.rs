@@ -1,5 +1,7 @@
 //! Repairing a file system: replays the log, lets the checker decide, and writes what it decided.
 //!
+//! Until the replay is over, a device that does not return the same bytes each time ends the repair (`steady.rs`).
+//!
 //! The writes, in this order:
 //!
 //! 1. The substitute for a first superblock that is lost (`substitute.rs`), or the flag of one that does not ask to
@@ -18,7 +20,9 @@
 mod external;
 mod fast_commits;
 mod pending;
+mod rehearsal;
 mod replay;
+mod steady;
 
 pub use check::repair::{RepairOptions, RepairScope, Repaired, WriteSet};
 use device::{BlockDevice, DeviceError};
@@ -28,6 +32,7 @@ use sync::Arc;
 
 use crate::check::{Code, Options, Problem, Report};
 use crate::repair::replay::{Log, Replay};
+use crate::repair::steady::SteadyDevices;
 pub use crate::repair_error::RepairError;
 use crate::substitute::{self, Substitute, first};
 use crate::undo::Draft;
@@ -63,22 +68,33 @@ pub fn repair(
     options: &Options<'_>,
     now: u64,
 ) -> Result<Outcome, RepairError> {
-    let substitute = substitute::find(device, &journal_device, options.superblock)?;
+    let devices = Devices {
+        image: Arc::clone(device),
+        journal: journal_device,
+    };
+    let steady = SteadyDevices::new(&devices);
+    let on_steady = steady.as_devices();
+    let substitute = substitute::find(&on_steady.image, &on_steady.journal, options.superblock);
+    steady.verify()?;
+    let substitute = substitute?;
+    let job = Job {
+        steady: &steady,
+        substitute: substitute.as_ref(),
+        scope: extent,
+        options,
+        now,
+    };
     if let Some(substitute) = &substitute
         && extent == RepairScope::Preen
         && options.superblock.is_none()
         && !substitute.is_torn
     {
         // To put another superblock in the place of the first one is a decision.
-        let report = crate::check::check(device, journal_device, options)?;
+        let report = crate::check::check(device, devices.journal, options)?;
         return Ok(untouched(report, extent));
     }
-    if may_have_unknown_features(&**device, substitute.as_ref()) {
-        // A log may hold an older superblock, so the state after the replay decides.
-        let report = crate::check::check(device, journal_device.clone(), options)?;
-        if report.counts.contains_key(&Code::FeatureUnknown) {
-            return Ok(untouched(report, extent));
-        }
+    if let Some(report) = job.report_of_unknown_features(&on_steady, &devices)? {
+        return Ok(untouched(report, extent));
     }
     let may_lack_memory = lacks_memory(device, substitute.as_ref(), options);
     let may_refuse =
@@ -86,18 +102,15 @@ pub fn repair(
     if may_refuse || may_lack_memory {
         // Whether it refuses is known after the replay, before which the copy is written over the first superblock; and
         // whether anything is to be mended for which the memory must be enough.
-        let draft: Arc<dyn BlockDevice> = Arc::new(Draft::new(Arc::clone(device)));
-        let log = journal_device.clone();
-        let log = log.map(|it| Arc::new(Draft::new(it)) as Arc<dyn BlockDevice>);
-        let outcome = carry_out(&draft, log, extent, options, now, substitute.as_ref())?;
+        let drafts = on_steady.as_drafts();
+        let outcome = job.carry_out(&drafts, &drafts)?;
         let is_refused = outcome.repaired.is_refused || !outcome.repaired.after.is_clean();
         if may_refuse && is_refused {
             mark_refused(&**device)?;
             return Ok(untouched(outcome.repaired.after, extent));
         }
     }
-    let substitute = substitute.as_ref();
-    carry_out(device, journal_device, extent, options, now, substitute)
+    job.carry_out(&on_steady, &devices)
 }
 
 /// Whether the memory that is allowed is too little for the record of blocks in use. Also true if that can't be known.
@@ -116,70 +129,146 @@ fn lacks_memory(
     geometry.is_none_or(|geometry| check::repair::memory_needed(&geometry) > memory)
 }
 
-/// Replays the log, lets the checker decide, and writes what it decided.
-fn carry_out(
-    device: &Arc<dyn BlockDevice>,
-    journal_device: Option<Arc<dyn BlockDevice>>,
-    extent: RepairScope,
-    options: &Options<'_>,
-    now: u64,
-    substitute: Option<&Substitute>,
-) -> Result<Outcome, RepairError> {
-    let log = Log {
-        device,
-        journal_device: &journal_device,
-        scope: extent,
-        now,
-    };
-    let replay = match substitute {
-        Some(substitute) => log.replay_under(substitute)?,
-        None if options.superblock.is_some() => Replay::default(),
-        None => log.replay()?,
-    };
-    let choices = RepairOptions {
-        check: Options {
-            superblock: options.superblock.filter(|_| !replay.has_first),
-            ..*options
-        },
-        extent,
-        now,
-        replay_failed: replay.failed.as_deref(),
-    };
-    let mut repaired = check::repair::repair(&**device, &choices)?;
-    if let Some(substitute) = substitute {
-        repaired.before.put_first(substitute.problems.clone());
-    }
-    if let Some(why) = &replay.given_up {
-        repaired.before.add(Code::JournalReplayFailed, why);
-    }
-    if replay.is_forgotten {
-        let problem = Problem::new(Code::JournalNotReplayed);
-        repaired.before.put_first(vec![problem]);
-    }
-    if extent == RepairScope::Preen
-        && repaired.writes.is_none()
-        && (repaired.is_refused || !repaired.after.is_clean())
-    {
-        mark_refused(&**device)?;
-    }
-    let mut is_journaled = false;
-    if let Some(writes) = &repaired.writes {
-        let writer = Writer {
-            device: &**device,
-            writes,
-            now,
-            has_fast_commits: false,
+/// What a repair reads and writes.
+struct Devices {
+    image: Arc<dyn BlockDevice>,
+    /// The device of an external journal.
+    journal: Option<Arc<dyn BlockDevice>>,
+}
+
+impl Devices {
+    /// Devices that keep all writes in memory.
+    fn as_drafts(&self) -> Devices {
+        let draft = |base: &Arc<dyn BlockDevice>| {
+            Arc::new(Draft::new(Arc::clone(base))) as Arc<dyn BlockDevice>
         };
-        is_journaled = writer.run()?;
+        Devices {
+            image: draft(&self.image),
+            journal: self.journal.as_ref().map(draft),
+        }
     }
-    for report in [&mut repaired.before, &mut repaired.after] {
-        crate::check::see_journal(report, device, journal_device.clone());
+}
+
+/// One repair.
+struct Job<'a> {
+    steady: &'a SteadyDevices,
+    substitute: Option<&'a Substitute>,
+    scope: RepairScope,
+    options: &'a Options<'a>,
+    /// Seconds since 1970.
+    now: u64,
+}
+
+impl Job<'_> {
+    fn log<'b>(&self, devices: &'b Devices) -> Log<'b> {
+        Log {
+            device: &devices.image,
+            journal_device: &devices.journal,
+            scope: self.scope,
+            now: self.now,
+        }
     }
-    Ok(Outcome {
-        repaired,
-        is_replayed: replay.is_done,
-        is_journaled,
-    })
+
+    /// The report of a check if the file system has features that a check does not know, before the replay or after it.
+    /// Nothing is written to such a file system, not even what the log holds.
+    ///
+    /// # Errors
+    /// As for [`repair`].
+    fn report_of_unknown_features(
+        &self,
+        log_on: &Devices,
+        devices: &Devices,
+    ) -> Result<Option<Report>, RepairError> {
+        let now = match self.substitute {
+            Some(substitute) => Some(substitute.superblock),
+            None => first(&*log_on.image).ok().filter(|sb| sb.verify().is_ok()),
+        };
+        let is_replayed = self.substitute.is_some() || self.options.superblock.is_none();
+        let after = if is_replayed {
+            let after = self.log(log_on).superblock_after(self.substitute);
+            self.steady.verify()?;
+            after?
+        } else {
+            None
+        };
+        let unknown = |sb: Superblock| {
+            let unknown = check::unknown_features(&sb);
+            (!unknown.is_empty()).then_some(unknown)
+        };
+        let in_log = after.and_then(unknown);
+        if in_log.is_none() && now.and_then(unknown).is_none() {
+            return Ok(None);
+        }
+        // A log may hold an older superblock, so the state after the replay decides.
+        let journal = devices.journal.clone();
+        let mut report = crate::check::check(&devices.image, journal, self.options)?;
+        if let Some(unknown) = in_log
+            && !report.counts.contains_key(&Code::FeatureUnknown)
+        {
+            report.add(Code::FeatureUnknown, &unknown.to_string());
+        }
+        Ok(Some(report).filter(|report| report.counts.contains_key(&Code::FeatureUnknown)))
+    }
+
+    /// Replays the log on some devices, lets the checker decide on others, which show the same, and writes there what
+    /// it decided.
+    fn carry_out(&self, log_on: &Devices, devices: &Devices) -> Result<Outcome, RepairError> {
+        let log = self.log(log_on);
+        self.steady.pause(false);
+        let replay = match self.substitute {
+            Some(substitute) => log.replay_under(substitute),
+            None if self.options.superblock.is_some() => Ok(Replay::default()),
+            None => log.replay(),
+        };
+        self.steady.pause(true);
+        self.steady.verify()?;
+        let replay = replay?;
+        let device = &devices.image;
+        let choices = RepairOptions {
+            check: Options {
+                superblock: self.options.superblock.filter(|_| !replay.has_first),
+                ..*self.options
+            },
+            extent: self.scope,
+            now: self.now,
+            replay_failed: replay.failed.as_deref(),
+        };
+        let mut repaired = check::repair::repair(&**device, &choices)?;
+        if let Some(substitute) = self.substitute {
+            repaired.before.put_first(substitute.problems.clone());
+        }
+        if let Some(why) = &replay.given_up {
+            repaired.before.add(Code::JournalReplayFailed, why);
+        }
+        if replay.is_forgotten {
+            let problem = Problem::new(Code::JournalNotReplayed);
+            repaired.before.put_first(vec![problem]);
+        }
+        if self.scope == RepairScope::Preen
+            && repaired.writes.is_none()
+            && (repaired.is_refused || !repaired.after.is_clean())
+        {
+            mark_refused(&**device)?;
+        }
+        let mut is_journaled = false;
+        if let Some(writes) = &repaired.writes {
+            let writer = Writer {
+                device: &**device,
+                writes,
+                now: self.now,
+                has_fast_commits: false,
+            };
+            is_journaled = writer.run()?;
+        }
+        for report in [&mut repaired.before, &mut repaired.after] {
+            crate::check::see_journal(report, device, devices.journal.clone());
+        }
+        Ok(Outcome {
+            repaired,
+            is_replayed: replay.is_done,
+            is_journaled,
+        })
+    }
 }
 
 /// Sets the error flag in a sound first superblock, so that the next `-p` does not take the file system for clean, as
@@ -194,17 +283,6 @@ fn mark_refused(device: &dyn BlockDevice) -> Result<(), RepairError> {
     sb.seal();
     device.write_at(Superblock::OFFSET, sb.bytes())?;
     Ok(device.flush()?)
-}
-
-/// Whether the superblock under which the log would be replayed has features that a check does not know. Nothing is
-/// written to such a file system, not even the log. Features that only the superblock in the log has are found after
-/// the replay, which is the only write then.
-fn may_have_unknown_features(device: &dyn BlockDevice, substitute: Option<&Substitute>) -> bool {
-    let superblock = match substitute {
-        Some(substitute) => Some(substitute.superblock),
-        None => first(device).ok().filter(|sb| sb.verify().is_ok()),
-    };
-    superblock.is_some_and(|sb| !check::unknown_features(&sb).is_empty())
 }
 
 /// A repair that changes nothing: a careful one, because something needs a decision, or one of a file system that has

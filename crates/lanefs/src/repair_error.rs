@@ -19,6 +19,11 @@ pub enum RepairError {
     Replay(recovery::Error),
     /// Lanefs does not support fast commits on such a file system. The image is unchanged.
     FastCommits(Box<engine::Error>),
+    /// The device did not return the same bytes each time, so another program may write to it. The image is unchanged.
+    Changed {
+        /// The byte from which on they differed.
+        offset: u64,
+    },
     /// A block does not hold what was just written to it, so the device is unreliable.
     Unreliable {
         /// The number of the block.
@@ -48,6 +53,12 @@ impl std::fmt::Display for RepairError {
             RepairError::Journal(error) => error.fmt(f),
             RepairError::Replay(error) => error.fmt(f),
             RepairError::FastCommits(error) => error.fmt(f),
+            RepairError::Changed { offset } => {
+                write!(
+                    f,
+                    "the bytes at byte {offset} changed while the log was read"
+                )
+            }
             RepairError::Unreliable { block } => {
                 write!(f, "block {block} does not hold what was just written to it")
             }

@@ -7,11 +7,12 @@ use std::ops::Range;
 use check::repair::RepairScope;
 use device::{BlockDevice, DeviceError};
 use jbd2::recovery;
-use ondisk::{Corrupt, Feature, Geometry, Site, Superblock};
+use ondisk::{Corrupt, Feature, Geometry, GeometryError, Site, Superblock};
 use sync::Arc;
 
 use super::external::EmptyLog;
 use super::pending::Pending;
+use super::rehearsal::Rehearsal;
 use super::{RepairError, edit_superblock, fast_commits, set_error, superblock_at};
 use crate::substitute::{self, Substitute, first, has_same_layout, is_journal_elsewhere};
 
@@ -38,6 +39,67 @@ pub(super) struct Log<'a> {
 }
 
 impl Log<'_> {
+    /// The first superblock as it is after the replay, because the log may hold a newer one. Writes nothing. `None` if
+    /// no log is to be replayed, or that superblock can't be known.
+    ///
+    /// # Errors
+    /// When a device fails, or that superblock has features without which lanefs can't read the file system.
+    pub(super) fn superblock_after(
+        &self,
+        substitute: Option<&Substitute>,
+    ) -> Result<Option<Superblock>, RepairError> {
+        let Some(sb) = self.superblock_before(substitute) else {
+            return Ok(None);
+        };
+        let Ok(geometry) = Geometry::new(&sb, self.device.size()) else {
+            return Ok(None);
+        };
+        let view = Pending::new(self.device, &sb) as Arc<dyn BlockDevice>;
+        let journal = || self.journal_device.clone();
+        let scanned = recovery::scan_and_overlay(Arc::clone(&view), &sb, &geometry, journal());
+        let after = match scanned {
+            Ok(scanned) => first(&*scanned.device)?,
+            Err(recovery::Error::Corrupt(corrupt))
+                if corrupt.site() == Site::JournalCopyChecksum
+                    && self.scope == RepairScope::All =>
+            {
+                // Only a replay leaves damaged copies out.
+                let rehearsal = Arc::new(Rehearsal::new(view, &sb));
+                let device = Arc::clone(&rehearsal) as Arc<dyn BlockDevice>;
+                let journal = journal().map(|it| Arc::new(Rehearsal::new(it, &sb)) as Arc<_>);
+                match recovery::empty_sound_log(&device, &sb, &geometry, journal) {
+                    Ok(()) => rehearsal.superblock(),
+                    Err(_) => return Ok(None),
+                }
+            }
+            Err(_) => return Ok(None),
+        };
+        match Geometry::of(&after) {
+            Err(GeometryError::Unsupported(unsupported)) if after.verify().is_ok() => {
+                Err(check::Error::Unsupported(unsupported).into())
+            }
+            _ => Ok(Some(after).filter(|sb| sb.verify().is_ok())),
+        }
+    }
+
+    /// The superblock under which the log is replayed, if it is.
+    fn superblock_before(&self, substitute: Option<&Substitute>) -> Option<Superblock> {
+        if let Some(substitute) = substitute {
+            return Some(substitute.superblock);
+        }
+        let mut sb = first(&**self.device).ok()?;
+        sb.verify().ok()?;
+        let geometry = Geometry::new(&sb, self.device.size()).ok()?;
+        if asks(&geometry) {
+            return Some(sb);
+        }
+        let is_forgotten = self.scope == RepairScope::All
+            && substitute::is_forgotten(self.device, self.journal_device, &sb, &geometry);
+        sb.set_features(sb.features().with(Feature::NEEDS_RECOVERY));
+        sb.seal();
+        is_forgotten.then_some(sb)
+    }
+
     /// Writes the log and fast commits home, if the superblock asks for a replay. A repair of everything does so too if
     /// the log is in use without that, as e2fsck -fy does.
     ///

@@ -151,7 +151,9 @@ impl CheckArgs {
                 error if error.wants_journal_device() => failure.status(OPERATIONAL).hint(
                     "--journal FILE names the device of the journal, which must be replayed first",
                 ),
-                RepairError::Replay(_) | RepairError::FastCommits(_) => failure.status(OPERATIONAL),
+                RepairError::Replay(_)
+                | RepairError::FastCommits(_)
+                | RepairError::Changed { .. } => failure.status(OPERATIONAL),
                 _ => failure
                     .status(OPERATIONAL)
                     .hint("run the repair again: what is not whole is replayed or undone"),
