@@ -138,7 +138,11 @@ pub fn journal(volume: &Volume<'_>) {
     let Some(at) = length_without_holes(&runs) else {
         return bad("its map has holes");
     };
-    if is_longer(&inode, at << volume.geometry.block_size().bits()) {
+    let size = volume.geometry.block_size();
+    if inode.size(true) >> size.bits() < u64::from(ondisk::jbd2::BLOCKS_MIN) {
+        return bad("it is too short");
+    }
+    if is_longer(&inode, at << size.bits()) {
         return bad("it is longer than its map");
     }
     let Some(first) = runs.first().and_then(|run| volume.block(run.pblk)) else {

@@ -15,6 +15,7 @@ use crate::repair::map::{self, FileMap};
 use crate::repair::special::has_names;
 use crate::report::Problem;
 use crate::run::Facts;
+use crate::runs;
 
 /// Where a data block's records begin.
 const HEADER: usize = quota::QuotaDataHeader::SIZE;
@@ -22,11 +23,11 @@ const HEADER: usize = quota::QuotaDataHeader::SIZE;
 /// Inodes and bytes in use.
 type Usage = BTreeMap<u32, (u64, u64)>;
 
-/// Sets the usage in all quota files right.
-pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts) {
+/// Sets the usage in all quota files right. `shared` are the runs of blocks with several owners.
+pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)]) {
     for (kind, ino, usage) in files(edit, facts) {
         if update_file(edit, ino, &usage, kind).is_none() {
-            rebuild(edit, ino, &usage, kind);
+            rebuild(edit, ino, &usage, kind, shared);
         }
     }
 }
@@ -56,8 +57,8 @@ fn owner(files: &[(QuotaKind, Ino, Usage)], ino: Ino) -> Option<QuotaKind> {
 
 /// Mends a quota file that can't be read as one. A file that a directory names belongs to a user, and a reserved inode,
 /// the orphan file or another kind's quota file stays that, whatever the superblock says: it names the kind's reserved
-/// inode instead, or none.
-pub fn mend_file(edit: &mut Edit<'_, '_>, facts: &Facts, ino: Ino) {
+/// inode instead, or none. `shared` are the runs of blocks with several owners.
+pub fn mend_file(edit: &mut Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)], ino: Ino) {
     let files = files(edit, facts);
     let owner = owner(&files, ino);
     for (kind, named, usage) in files {
@@ -73,7 +74,7 @@ pub fn mend_file(edit: &mut Edit<'_, '_>, facts: &Facts, ino: Ino) {
             } else {
                 has_names(edit, facts, ino)
             };
-        if !is_other && rebuild(edit, ino, &usage, kind).is_some() {
+        if !is_other && rebuild(edit, ino, &usage, kind, shared).is_some() {
             continue;
         }
         let reserved = reserved(kind);
@@ -229,7 +230,13 @@ fn set_usage(record: &mut QuotaRecord, (inodes, space): (u64, u64)) {
 }
 
 /// Writes the file anew, with the limits of the records that can be read.
-fn rebuild(edit: &mut Edit<'_, '_>, ino: Ino, usage: &Usage, kind: QuotaKind) -> Option<()> {
+fn rebuild(
+    edit: &mut Edit<'_, '_>,
+    ino: Ino,
+    usage: &Usage,
+    kind: QuotaKind,
+    shared: &[(u64, u64)],
+) -> Option<()> {
     let old = edit.inode(ino).filter(map::is_mapped);
     let map = match &old {
         Some(inode) => map::read(edit, ino, inode)?,
@@ -257,18 +264,16 @@ fn rebuild(edit: &mut Edit<'_, '_>, ino: Ino, usage: &Usage, kind: QuotaKind) ->
     }
     let records: Vec<QuotaRecord> = records.into_values().collect();
     let bytes = quota::file(kind, header, &records);
-    write_file(edit, ino, &map, &bytes)
+    let is_own = |block: &u64| !runs::overlap(shared, *block, 1);
+    let old = map.runs.iter().flat_map(|run| run.pblk..run.pblk + run.len);
+    write_file(edit, ino, old.filter(is_own).collect(), &bytes)
 }
 
-/// Gives the inode these contents, in blocks that it has as far as they suffice.
-fn write_file(edit: &mut Edit<'_, '_>, ino: Ino, old: &FileMap, bytes: &[u8]) -> Option<()> {
+/// Gives the inode these contents, in its old blocks as far as they suffice.
+fn write_file(edit: &mut Edit<'_, '_>, ino: Ino, old: Vec<u64>, bytes: &[u8]) -> Option<()> {
     let size = edit.geometry.block_size();
     let ratio = u64::from(edit.geometry.cluster_ratio());
-    let mut places: Vec<u64> = Vec::new();
-    if ratio == 1 {
-        let runs = old.runs.iter();
-        places.extend(runs.flat_map(|run| run.pblk..run.pblk + run.len));
-    }
+    let mut places = if ratio == 1 { old } else { Vec::new() };
     let mut runs = Vec::new();
     for (lblk, chunk) in bytes.chunks(size.bytes()).enumerate() {
         while places.len() <= lblk {

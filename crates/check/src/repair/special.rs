@@ -23,19 +23,23 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, codes: &BTreeSet<Code>, share
         Code::OrphanFlag,
         Code::OrphanCount,
     ]) {
-        orphans(edit, facts, has(&[Code::OrphanFile]));
+        orphans(edit, facts, shared, has(&[Code::OrphanFile]));
     }
     if has(&[Code::OrphanNamed]) {
         edit.sb.set_orphan_file_ino(None);
         edit.set_superblock();
     }
     let is_inode_wrong = has(&[Code::JournalInode, Code::JournalInodeCopy]);
-    if is_inode_wrong {
-        journal_inode(edit, facts, shared);
-    }
     // The caller gave up what the log holds. It is emptied, or a later replay would overwrite what is repaired now.
     let is_given_up = has(&[Code::JournalReplayFailed]);
-    if is_given_up || !is_inode_wrong && has(&[Code::JournalSuperblock, Code::JournalFirst]) {
+    let is_reset =
+        is_given_up || !is_inode_wrong && has(&[Code::JournalSuperblock, Code::JournalFirst]);
+    // The block of a file must not become the journal's superblock.
+    let is_lost = is_inode_wrong || is_reset && is_start_shared(edit, facts, shared);
+    if is_lost {
+        journal_inode(edit, facts, shared);
+    }
+    if is_reset {
         reset_journal(edit, facts);
     }
     if has(&[Code::JournalRecoverWithout]) {
@@ -53,7 +57,7 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, codes: &BTreeSet<Code>, share
         edit.clear_inode(Ino::JOURNAL);
     }
     if has(&[Code::MmpBlock]) {
-        mmp(edit);
+        mmp(edit, shared);
     }
 }
 
@@ -65,7 +69,7 @@ fn remove_feature(edit: &mut Edit<'_, '_>, feature: Feature) {
 
 /// Does what a mount does with orphans: those without links are deleted, the others are truncated to their size. The
 /// orphan file is emptied; if it is broken and really another file, the superblock names none.
-fn orphans(edit: &mut Edit<'_, '_>, facts: &Facts, is_file_broken: bool) {
+fn orphans(edit: &mut Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)], is_file_broken: bool) {
     for ino in facts.orphans.iter().copied().map(Ino) {
         orphan(edit, ino);
     }
@@ -73,7 +77,7 @@ fn orphans(edit: &mut Edit<'_, '_>, facts: &Facts, is_file_broken: bool) {
     if edit.has(Feature::ORPHAN_FILE) {
         let named = edit.sb.orphan_file_ino();
         let own = named.filter(|ino| !is_file_broken || !is_other_file(edit, facts, *ino));
-        let is_emptied = own.and_then(|ino| empty_orphan_file(edit, ino));
+        let is_emptied = own.and_then(|ino| empty_orphan_file(edit, ino, shared));
         let mut features = edit.sb.features().without(Feature::ORPHAN_PRESENT);
         if is_emptied.is_none() {
             features = features.without(Feature::ORPHAN_FILE);
@@ -152,8 +156,9 @@ fn file(edit: &Edit<'_, '_>, ino: Ino) -> Option<(Inode, Vec<u64>)> {
     Some((inode, blocks))
 }
 
-fn empty_orphan_file(edit: &mut Edit<'_, '_>, ino: Ino) -> Option<()> {
-    let (inode, blocks) = file(edit, ino)?;
+/// Empties the orphan file, which gets new blocks in place of those that it shares.
+fn empty_orphan_file(edit: &mut Edit<'_, '_>, ino: Ino, shared: &[(u64, u64)]) -> Option<()> {
+    let (mut inode, mut blocks) = file(edit, ino)?;
     let seed = edit
         .geometry
         .has_metadata_csum()
@@ -162,10 +167,40 @@ fn empty_orphan_file(edit: &mut Edit<'_, '_>, ino: Ino) -> Option<()> {
     if blocks.len() as u64 > orphan_file::BLOCKS_MAX {
         return None;
     }
+    if blocks.iter().any(|block| runs::overlap(shared, *block, 1)) {
+        if edit.geometry.cluster_ratio() > 1 {
+            return None;
+        }
+        for block in &mut blocks {
+            if runs::overlap(shared, *block, 1) {
+                *block = edit.new_block()?;
+            }
+        }
+        let map = map::write(edit, ino, &mut inode, one_by_one(&blocks))?;
+        map::settle(edit, &mut inode, &map, 0);
+        edit.set_inode(ino, &inode)?;
+    }
     for block in blocks {
         edit.set_block(block, orphan_file::empty_block(size, FsBlock(block), seed));
     }
     Some(())
+}
+
+/// The runs of a file with these blocks.
+fn one_by_one(blocks: &[u64]) -> Vec<MapRun> {
+    let run = |(lblk, pblk): (u64, &u64)| MapRun {
+        lblk,
+        pblk: *pblk,
+        len: 1,
+        unwritten: false,
+    };
+    (0..).zip(blocks).map(run).collect()
+}
+
+/// Whether the journal's first block is also claimed by something else.
+fn is_start_shared(edit: &Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)]) -> bool {
+    let found = facts.sb.journal_ino().and_then(|ino| file(edit, ino));
+    found.is_some_and(|(_, blocks)| runs::overlap(shared, blocks[0], 1))
 }
 
 /// Gives the file system a journal: restores the inode from its copy in the superblock, or else makes a new journal, or
@@ -341,13 +376,7 @@ fn new_journal(edit: &mut Edit<'_, '_>, own: &JournalBlocks<'_>) -> Option<()> {
     if edit.has(Feature::EXTENT) {
         inode.set_flags(Flags::EXTENTS);
     }
-    let runs = (0..).zip(&places).map(|(lblk, block)| MapRun {
-        lblk,
-        pblk: *block,
-        len: 1,
-        unwritten: false,
-    });
-    let map = map::write(edit, Ino::JOURNAL, &mut inode, runs.collect())?;
+    let map = map::write(edit, Ino::JOURNAL, &mut inode, one_by_one(&places))?;
     map::settle(edit, &mut inode, &map, 0);
     let mut slot = vec![0; edit.geometry.inode_size()];
     inode.write_to(&mut slot);
@@ -441,7 +470,7 @@ fn clear_errno(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
     write_journal_superblock(edit, blocks[0], &mut journal)
 }
 
-fn mmp(edit: &mut Edit<'_, '_>) -> Option<()> {
+fn mmp(edit: &mut Edit<'_, '_>, shared: &[(u64, u64)]) -> Option<()> {
     let seed = edit
         .geometry
         .has_metadata_csum()
@@ -453,7 +482,7 @@ fn mmp(edit: &mut Edit<'_, '_>) -> Option<()> {
         return None;
     }
     let first = u64::from(edit.sb.first_data_block());
-    if block <= first || !edit.contains(block, 1) {
+    if block <= first || !edit.contains(block, 1) || runs::overlap(shared, block, 1) {
         block = edit.new_block()?;
         edit.sb.set_mmp_block(FsBlock(block));
         edit.set_superblock()?;

@@ -21,7 +21,7 @@ pub fn mend_step(edit: &mut Edit<'_, '_>, step: Step, examined: &Examined, probl
     };
     match step {
         Step::Layout | Step::System => mend_system(edit, facts, examined, problems),
-        Step::Inodes => mend_inodes(edit, facts, problems),
+        Step::Inodes => mend_inodes(edit, facts, examined, problems),
         Step::Contents => mend_contents(edit, facts, examined, problems),
         Step::Names => {
             if edit.has(Feature::QUOTA) {
@@ -55,7 +55,8 @@ fn mend_system(edit: &mut Edit<'_, '_>, facts: &Facts, examined: &Examined, prob
     }
 }
 
-fn mend_inodes(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
+fn mend_inodes(edit: &mut Edit<'_, '_>, facts: &Facts, examined: &Examined, problems: &[Problem]) {
+    let shared = shared::runs(&examined.report.problems);
     let mut of_inode: BTreeMap<u32, BTreeSet<Code>> = BTreeMap::new();
     for problem in problems {
         match (problem.code, problem.ino) {
@@ -76,7 +77,9 @@ fn mend_inodes(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
                 edit.sb.set_project_quota_ino(None);
                 edit.set_superblock();
             }
-            (Code::QuotaInode, Some(ino)) => quota::mend_file(edit, facts, Ino(ino)),
+            (Code::QuotaInode, Some(ino)) => {
+                quota::mend_file(edit, facts, &shared, Ino(ino));
+            }
             (Code::ResizeInode | Code::ResizeLeft, _) | (_, Some(7)) => {
                 of_inode
                     .entry(Ino::RESIZE.0)
@@ -161,7 +164,7 @@ fn mend_counts(edit: &mut Edit<'_, '_>, facts: &Facts, examined: &Examined, prob
     let groups = problems.iter().filter_map(|it| it.group).collect();
     tally::groups(edit, facts, &groups);
     if problems.iter().any(|it| it.code == Code::QuotaUsage) {
-        quota::run(edit, facts);
+        quota::run(edit, facts, &shared::runs(&examined.report.problems));
     }
     if let Some(totals) = &examined.report.totals
         && !facts.has_unread

@@ -215,9 +215,15 @@ fn a_quota_file_that_is_broken_or_lacks_a_record_is_written_anew() {
     };
     let before = contents(&original);
     for ino in named(&original).into_iter().flatten().map(|ino| ino.0) {
-        for damage in ["mode", "map", "owner"] {
+        for damage in ["mode", "map", "owner", "another's blocks"] {
             let mut damaged = Damaged::new(original.clone());
             match damage {
+                "another's blocks" => {
+                    let (large, _) = before.iter().max_by_key(|it| it.1.len()).unwrap();
+                    let map = damaged.slot(*large).start + 0x28;
+                    let map = damaged.bytes[map..map + 60].to_vec();
+                    damaged.change_inode(ino, |slot| slot[0x28..0x64].copy_from_slice(&map));
+                }
                 "mode" => damaged.change_inode(ino, |slot| slot[..2].fill(0)),
                 "map" => damaged.change_inode(ino, |slot| slot[0x28..0x64].fill(0x77)),
                 // A new owner of a file has no record.

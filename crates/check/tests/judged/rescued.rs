@@ -228,6 +228,66 @@ fn a_tree_of_shifted_entries_costs_other_files_nothing() {
     }
 }
 
+/// The map of the largest file in place of that of one of the file system's own files.
+fn with_map_of_largest(bytes: Vec<u8>, ino: u32) -> Damaged {
+    let mut damaged = Damaged::new(bytes);
+    let files = contents(&damaged.bytes);
+    let (large, _) = files.iter().max_by_key(|it| it.1.len()).unwrap();
+    let slot = damaged.bytes[damaged.slot(*large)].to_vec();
+    damaged.change_inode(ino, |own| {
+        own[POINTERS..POINTERS + inode::BLOCK_AREA]
+            .copy_from_slice(&slot[POINTERS..POINTERS + inode::BLOCK_AREA]);
+        for at in [4, 0x1C, 0x6C] {
+            set_word(own, at, word(&slot, at));
+        }
+    });
+    damaged
+}
+
+#[test]
+fn what_the_file_systems_own_files_share_with_others_is_not_written_to() {
+    // One is too short for a journal.
+    for len in [100, 1500] {
+        let fill = |root: PathBuf| {
+            std::fs::write(root.join("large"), vec![7; len << 10]).unwrap();
+        };
+        let Some(made) = Made::new("-b 1024 -O orphan_file", "16M", fill) else {
+            return;
+        };
+        let whole = made.bytes();
+        let before = contents(&whole);
+        let sb = *Superblock::view(whole[1024..].first_chunk().unwrap());
+        for ino in [sb.journal_ino(), sb.orphan_file_ino()] {
+            let ino = ino.unwrap().0;
+            let damaged = with_map_of_largest(whole.clone(), ino);
+            let what = format!("{len} KiB, inode {ino}");
+            let (new, _) = mended(&damaged.bytes, &what);
+            assert!(contents(&new) == before, "{what}");
+            let features = Damaged::new(new).geometry;
+            assert!(features.has(ondisk::Feature::HAS_JOURNAL), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_block_of_a_file_does_not_become_the_block_of_the_multi_mount_protection() {
+    let fill = |root: PathBuf| {
+        for name in ["a", "b"] {
+            std::fs::write(root.join(name), name.repeat(30_000)).unwrap();
+        }
+    };
+    let Some(made) = Made::new("-b 1024 -O mmp,^has_journal", "8M", fill) else {
+        return;
+    };
+    let mut damaged = Damaged::new(made.bytes());
+    let before = contents(&damaged.bytes);
+    let ino = *before.keys().next_back().unwrap();
+    let block = word(&damaged.bytes[damaged.slot(ino)], EXTENT);
+    damaged.change_superblock(|sb| sb.set_mmp_block(FsBlock(u64::from(block) + 4)));
+    let (new, _) = mended(&damaged.bytes, "a block of a file");
+    assert!(contents(&new) == before);
+}
+
 #[test]
 fn a_block_that_two_files_claim_stays_with_the_first_where_none_is_free() {
     let fill = |root: PathBuf| {
