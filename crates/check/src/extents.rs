@@ -69,6 +69,11 @@ impl ExtentWalk<'_> {
                 return;
             }
         }
+        if depth(root) > 0 && entries(root) == 0 {
+            let problem = self.problem(Code::ExtentRootEmpty);
+            sink.problem(problem.found(depth(root)));
+            return;
+        }
         let mut frame = Frame {
             bytes: Cow::Borrowed(root),
             next: 0,
@@ -166,7 +171,8 @@ impl ExtentWalk<'_> {
             sink.problem(self.problem(Code::MapUnreadable).block(leaf));
             return None;
         };
-        if !is_header(&node) {
+        // Only a root without a tree may be empty.
+        if !is_header(&node) || entries(&node) == 0 {
             sink.problem(self.problem(Code::ExtentHeader).block(leaf));
             return None;
         }
@@ -182,7 +188,7 @@ impl ExtentWalk<'_> {
             node[DEPTH..DEPTH + 2].copy_from_slice(&wanted.to_le_bytes());
         }
         let first = u64::from(word32(&node, ENTRY));
-        if entries(&node) > 0 && first != lblk {
+        if first != lblk {
             let problem = self.problem(Code::ExtentIndexStart).expected(lblk);
             sink.problem(problem.found(first));
         }

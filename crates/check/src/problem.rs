@@ -155,6 +155,7 @@ pub const BEYOND: &[Code] = &[
     Code::JournalInodeCopy,
     Code::ExtentDepth,
     Code::InlineFileSize,
+    Code::ExtentRootEmpty,
     Code::XattrName,
     Code::NameInTwoBlocks,
     Code::NameFoldedTwice,

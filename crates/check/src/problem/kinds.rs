@@ -243,6 +243,9 @@ problems! {
     ExtentHeader 0x80000019 Map Damage Refuses
         "an extent header is wrong (node in block {block}, 0 for the root)"
         "the tree is rebuilt from what can be believed";
+    ExtentRootEmpty 0x80000046 Map Damage Refuses
+        "the extent tree has depth {found} and no extents"
+        "the root becomes one without a tree";
     ExtentDepth 0x8000001A Map Damage Refuses
         "the extent node in block {block} has depth {found}, it should be {expected}"
         "the tree is rebuilt from what can be believed";

@@ -105,7 +105,8 @@ fn read_extents(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode, map: &mut FileMap)
         let count = word16(&root, 2).min(extent::ROOT_ENTRIES);
         root[2..4].copy_from_slice(&count.to_le_bytes());
     }
-    if word16(&root, 6) > extent::MAX_DEPTH {
+    let depth = word16(&root, 6);
+    if depth > extent::MAX_DEPTH || depth > 0 && word16(&root, 2) == 0 {
         map.is_damaged = true;
         return Some(());
     }
@@ -267,13 +268,13 @@ fn index(
         return Some(None);
     }
     let mut node = edit.block(child)?;
-    if !is_header(&node) {
+    if !is_header(&node) || word16(&node, 2) == 0 {
         return Some(None);
     }
     let first = u64::from(word32(&node, ENTRY));
     let is_sound = word16(&node, 6) == depth
         && lblk >= frame.floor
-        && (word16(&node, 2) == 0 || first == lblk)
+        && first == lblk
         && (!edit.geometry.has_metadata_csum() || extent::verify_tail(&node, seed).is_ok());
     map.is_damaged |= !is_sound;
     map.nodes.push(child);

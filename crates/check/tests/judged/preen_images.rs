@@ -22,6 +22,7 @@ pub const IMAGES: &[Image] = &[
     (Code::OrphanFlag, orphan_flag),
     (Code::OrphanNamed, orphan_named),
     (Code::EncryptContextCorrupt, corrupt_context),
+    (Code::ExtentRootEmpty, empty_root),
     (Code::ExtentUnwrittenDirectory, unwritten_directory),
     (Code::ClaimsTooMany, too_many_claims),
     (Code::XattrValueSize, value_size),
@@ -114,6 +115,14 @@ fn corrupt_context() -> Option<Vec<u8>> {
             }
         });
     }
+    Some(damaged.bytes)
+}
+
+fn empty_root() -> Option<Vec<u8>> {
+    let mut damaged = Damaged::new(seed("default-1k"));
+    let has_tree = |inode: &Inode| inode.block_area()[..8] == [0x0A, 0xF3, 1, 0, 4, 0, 2, 0];
+    let ino = inodes(&damaged, has_tree);
+    damaged.change_inode(*ino.first()?, |slot| slot[MAP + 2] = 0);
     Some(damaged.bytes)
 }
 

@@ -1,6 +1,7 @@
 //! Repairs where blocks are lost, bad or all in use: both judges find nothing afterwards, and other files are as they
 //! were.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use lanefs_check::problem::Code;
@@ -10,6 +11,7 @@ use ondisk::{FsBlock, Ino, LBlock, Superblock, inode};
 
 use crate::found::Made;
 use crate::mended::{Damaged, contents, mended, seed};
+use crate::{check, e2fsck, shown};
 
 fn set_word(slot: &mut [u8], at: usize, value: u32) {
     slot[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -286,6 +288,85 @@ fn a_block_of_a_file_does_not_become_the_block_of_the_multi_mount_protection() {
     damaged.change_superblock(|sb| sb.set_mmp_block(FsBlock(u64::from(block) + 4)));
     let (new, _) = mended(&damaged.bytes, "a block of a file");
     assert!(contents(&new) == before);
+}
+
+/// Takes all entries out of a node of a tree, which map `blocks`, and these out of the inode's count.
+fn emptied(whole: &Damaged, ino: u32, node: Option<usize>, blocks: u32) -> Damaged {
+    let mut damaged = Damaged::new(whole.bytes.clone());
+    let slot = &whole.bytes[whole.slot(ino)];
+    let generation = ondisk::Inode::parse(slot).unwrap().generation();
+    let seed = inode::checksum_seed(whole.geometry.csum_seed(), Ino(ino), generation);
+    if let Some(node) = node {
+        let bytes = &mut damaged.bytes[node..node + 1024];
+        bytes[2..4].fill(0);
+        ondisk::extent::set_tail(bytes, seed);
+    }
+    let sectors = word(slot, 0x1C) - 2 * blocks;
+    damaged.change_inode(ino, |slot| {
+        set_word(slot, 0x1C, sectors);
+        if node.is_none() {
+            slot[POINTERS + 2..POINTERS + 4].fill(0);
+        }
+    });
+    damaged
+}
+
+/// Neither the kernel nor e2fsck reads on from there.
+#[test]
+fn a_node_without_entries_is_damage_and_costs_what_it_mapped() {
+    let whole = Damaged::new(seed("default-1k"));
+    let before = contents(&whole.bytes);
+    let slot_of = |ino: u32| &whole.bytes[whole.slot(ino)];
+    let has_tree = |ino: &&u32| {
+        slot_of(**ino)[POINTERS..POINTERS + 2] == [0x0A, 0xF3] && slot_of(**ino)[POINTERS + 6] == 2
+    };
+    let ino = *before.keys().find(has_tree).unwrap();
+    let top = whole.at(word(slot_of(ino), POINTERS + 16).into());
+    let entries = |node: usize| u32::from(whole.bytes[node + 2]);
+    let leaf = |index: u32| {
+        let entry = &whole.bytes[top + 12 * (index as usize + 1)..];
+        whole.at(word(entry, 4).into())
+    };
+    let leaves: Vec<usize> = (0..entries(top)).map(leaf).collect();
+    // Each extent has one block.
+    let all: u32 = leaves.iter().map(|leaf| entries(*leaf)).sum();
+    assert!(leaves.len() > 2);
+    let mut nodes: Vec<_> = leaves
+        .iter()
+        .map(|leaf| (Some(*leaf), entries(*leaf)))
+        .collect();
+    let all = all + leaves.len() as u32;
+    nodes.extend([(Some(top), all), (None, all + 1)]);
+    for (node, blocks) in nodes {
+        let damaged = emptied(&whole, ino, node, blocks);
+        let what = format!("node at {node:?}");
+        let report = check(&damaged.bytes, 1).unwrap();
+        // The kernel refuses such a root, too; e2fsck does not look for it.
+        let code = match node {
+            Some(_) => Code::ExtentHeader,
+            None => Code::ExtentRootEmpty,
+        };
+        let is_found = report.counts.contains_key(&code);
+        assert!(is_found, "{what}: {}", shown(&report));
+        if let Some(verdict) = e2fsck(&damaged.bytes) {
+            let is_theirs = verdict.text.contains("Failed to iterate extents in inode");
+            assert_eq!(is_theirs, !code.is_beyond_e2fsck(), "{}", verdict.text);
+        }
+        let (new, _) = mended(&damaged.bytes, &what);
+        let after = contents(&new);
+        let left = |files: &BTreeMap<u32, Vec<u8>>| {
+            let pieces = files[&ino].chunks(1024);
+            pieces.filter(|it| it.iter().any(|byte| *byte != 0)).count()
+        };
+        let lost = left(&before) - left(&after);
+        assert!(lost <= blocks as usize, "{what}: {lost}");
+        assert!(
+            before
+                .iter()
+                .all(|(other, bytes)| *other == ino || after[other] == *bytes),
+            "{what}"
+        );
+    }
 }
 
 #[test]
