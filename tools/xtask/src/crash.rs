@@ -2,10 +2,8 @@
 
 mod full;
 
-use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 const PROFILE: &str = "simulation";
 
@@ -34,7 +32,7 @@ pub fn run_as_built_for_tests(root: &Path) -> Result<String, String> {
 /// when the first has ended.
 fn run_short(root: &Path, program: &Path) -> Result<String, String> {
     let part = |name: &str| {
-        let mut command = apart(program);
+        let mut command = crate::apart::command(program);
         command.current_dir(root).args(["--short", name]);
         command
     };
@@ -51,29 +49,6 @@ fn run_short(root: &Path, program: &Path) -> Result<String, String> {
         } else {
             Err("crash: FAILED".into())
         }
-    })
-}
-
-/// The command that runs a program in a mount namespace of its own, where this process may make one.
-///
-/// The kernel replays images while they are mounted for a moment. A process that makes a mount namespace in that moment
-/// gets a copy of the mount, and the unmount here does not end the file system. Mounts in a namespace of their own are
-/// copied by no other process.
-fn apart(program: impl AsRef<OsStr>) -> Command {
-    if may_be_apart() {
-        let mut command = Command::new("unshare");
-        command.arg("--mount").arg(program);
-        command
-    } else {
-        Command::new(program)
-    }
-}
-
-fn may_be_apart() -> bool {
-    static MAY: OnceLock<bool> = OnceLock::new();
-    *MAY.get_or_init(|| {
-        let tried = Command::new("unshare").args(["--mount", "true"]).output();
-        tried.is_ok_and(|tried| tried.status.success())
     })
 }
 
@@ -100,25 +75,5 @@ fn done(mut command: Command) -> Result<(), String> {
         Ok(())
     } else {
         Err("crash: FAILED".into())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_runs_apart_sees_mounts_that_no_new_namespace_copies() {
-        if !may_be_apart() {
-            eprintln!("skipped: this process may not make a mount namespace");
-            return;
-        }
-        let mut asked = apart("readlink");
-        let asked = asked.arg("/proc/self/ns/mnt").output().unwrap();
-        assert!(asked.status.success(), "{asked:?}");
-        let theirs = String::from_utf8(asked.stdout).unwrap();
-        let ours = std::fs::read_link("/proc/self/ns/mnt").unwrap();
-        assert!(theirs.starts_with("mnt:["), "{theirs}");
-        assert_ne!(theirs.trim(), ours.to_str().unwrap());
     }
 }

@@ -3,6 +3,7 @@
 //! `cargo xtask bench-check`, `cargo xtask measured`, `cargo xtask suites`, `cargo xtask instructions`, `cargo xtask
 //! walks`, `cargo xtask dist`.
 
+mod apart;
 mod bench_build;
 mod bench_check;
 mod bench_engine;

@@ -2,6 +2,9 @@
 //! there on a mount of lanefs. `docs/suites.md` says what the suite needs, `xfstests/expected.txt` why a test is not
 //! run or fails.
 //!
+//! Each call of `check` has its own mount namespace, as in check-parallel of xfstests: programs of the machine that ask
+//! every mount for its state, as xfs_io does, would keep the mounts in use.
+//!
 //! Takes no lock, so two runs in one target directory disturb each other. A run that is killed leaves its images, loop
 //! devices and mounts; the next run removes them first.
 
@@ -88,9 +91,11 @@ pub fn run(root: &Path) -> Result<(), String> {
     let ours = Devices::new(&place, "lanefs")?;
     let mut results = BTreeMap::new();
     for test in passed {
+        let begin = Instant::now();
         let output = ours.check(&tests, &[&test], Some(&program))?;
         let outcome = outcomes(&output).get(&test).copied();
         let outcome = outcome.unwrap_or(Outcome::Failed);
+        println!("{test} {outcome:?} {} s", begin.elapsed().as_secs());
         if outcome == Outcome::Failed {
             println!(
                 "{test} failed:\n{}",
@@ -198,7 +203,7 @@ impl Devices {
     /// Runs `check` of xfstests with these words, on mounts of the kernel. With `ours`, a program of lanefs mounts the
     /// devices, and `words` is one test, which is ended after [`LIMIT`].
     fn check(&self, tests: &Path, words: &[&str], ours: Option<&Path>) -> Result<Output, String> {
-        let mut command = Command::new("timeout");
+        let mut command = crate::apart::command("timeout");
         command.args(["-k", "10", if ours.is_some() { LIMIT } else { "7200" }]);
         command.arg("./check").args(words).current_dir(tests);
         command

@@ -243,7 +243,7 @@ fn run_part(program: &Path, folder: &Path, part: &Part) -> String {
     let (path, begun) = (log(folder, part), Instant::now());
     let run = || {
         let file = File::create(&path)?;
-        let mut command = super::apart(program);
+        let mut command = crate::apart::command(program);
         command.args(&part.words).stdout(file).status()
     };
     let said = match run() {
