@@ -18,6 +18,7 @@ mod layout;
 mod map;
 mod overlay;
 mod parsed_directory;
+mod pointers;
 mod quota;
 mod rebuild;
 mod shared;

@@ -10,12 +10,13 @@
 use std::collections::{BTreeMap, HashSet};
 
 use ondisk::extent::{self, Extent, ExtentEntries, ExtentIndex};
-use ondisk::indirect::{self, PointerPath};
-use ondisk::{BlockSize, Feature, FileType, Flags, FsBlock, Ino, Inode, LBlock};
+use ondisk::indirect;
+use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode, LBlock};
 
 use crate::extents::is_header;
 use crate::map::{MapRun, word16, word32};
 use crate::repair::edit::Edit;
+use crate::repair::pointers;
 use crate::runs;
 
 const ENTRY: usize = 12;
@@ -34,7 +35,8 @@ pub struct FileMap {
 }
 
 impl FileMap {
-    fn push(&mut self, run: MapRun) {
+    /// Adds a run that follows all others.
+    pub fn push(&mut self, run: MapRun) {
         if let Some(last) = self.runs.last_mut()
             && last.lblk + last.len == run.lblk
             && last.pblk + last.len == run.pblk
@@ -75,7 +77,7 @@ pub fn read(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode) -> Option<FileMap> {
     if inode.flags().contains(Flags::EXTENTS) {
         read_extents(edit, ino, inode, &mut map)?;
     } else {
-        read_pointers(edit, inode, &mut map)?;
+        pointers::read(edit, inode, &mut map)?;
     }
     Some(map)
 }
@@ -293,52 +295,6 @@ fn index(
     }))
 }
 
-fn read_pointers(edit: &Edit<'_, '_>, inode: &Inode, map: &mut FileMap) -> Option<()> {
-    let bits = edit.geometry.block_size().bits() - 2;
-    let mut met = HashSet::new();
-    let mut lblk = 0;
-    for word in 0..15_usize {
-        let levels = (word as u32).saturating_sub(11);
-        // Pointers that wait: level, logical block, pointer; the next one last.
-        let mut stack = vec![(levels, lblk, u64::from(inode.block_word(word)))];
-        while let Some((levels, lblk, pointer)) = stack.pop() {
-            if pointer == 0 {
-                continue;
-            }
-            edit.spend(1)?;
-            if !edit.contains(pointer, 1) || lblk >= 1 << 32 {
-                map.is_damaged = true;
-                continue;
-            }
-            if levels == 0 {
-                map.push(MapRun {
-                    lblk,
-                    pblk: pointer,
-                    len: 1,
-                    unwritten: false,
-                });
-                continue;
-            }
-            if edit.space.metadata().contains(pointer) || !met.insert(pointer) {
-                map.is_damaged = true;
-                continue;
-            }
-            let bytes = edit.block(pointer)?;
-            map.nodes.push(pointer);
-            map.claimed_nodes.push(pointer);
-            for index in (0..1_u32 << bits).rev() {
-                let below = indirect::pointer(&bytes, index).unwrap_or(0);
-                if below != 0 {
-                    let at = lblk + (u64::from(index) << (bits * (levels - 1)));
-                    stack.push((levels - 1, at, below.into()));
-                }
-            }
-        }
-        lblk += 1 << (bits * levels);
-    }
-    Some(())
-}
-
 /// Clusters that a file with these runs and blocks of its map takes.
 pub fn clusters(edit: &Edit<'_, '_>, map: &FileMap) -> u64 {
     let bits = edit.geometry.cluster_ratio_bits();
@@ -367,7 +323,7 @@ pub fn write(
     if inode.flags().contains(Flags::EXTENTS) {
         write_extents(edit, ino, inode, &mut map)?
     } else {
-        write_pointers(edit, inode, &mut map)?
+        pointers::write(edit, inode, &mut map)?
     }
     Some(map)
 }
@@ -502,82 +458,6 @@ fn set_node(
     }
     edit.set_block(block, bytes);
     map.nodes.push(block);
-}
-
-/// How many blocks of pointers a map with these runs needs; `None` if a run lies beyond what three levels reach.
-fn pointer_nodes(size: BlockSize, runs: &[MapRun]) -> Option<usize> {
-    let mut nodes: HashSet<(usize, Vec<u32>)> = HashSet::new();
-    let mut last = None;
-    for run in runs {
-        u32::try_from(run.pblk + run.len - 1).ok()?;
-        for lblk in run.lblk..run.lblk + run.len {
-            let path = PointerPath::to(LBlock(u32::try_from(lblk).ok()?), size)?;
-            let indices = path.indices();
-            let way = (
-                path.word(),
-                indices[..indices.len().saturating_sub(1)].to_vec(),
-            );
-            // Most blocks have their pointers beside that of the block before.
-            if last.as_ref() == Some(&way) {
-                continue;
-            }
-            for level in 0..indices.len() {
-                nodes.insert((path.word(), indices[..level].to_vec()));
-            }
-            last = Some(way);
-        }
-    }
-    Some(nodes.len())
-}
-
-fn write_pointers(edit: &mut Edit<'_, '_>, inode: &mut Inode, map: &mut FileMap) -> Option<()> {
-    let size = edit.geometry.block_size();
-    let mut blocks = edit.space.allocate_all(pointer_nodes(size, &map.runs)?)?;
-    let mut words = [0_u32; 15];
-    // Blocks of pointers by the way to them.
-    let mut nodes: BTreeMap<Vec<u32>, (u32, Vec<u8>)> = BTreeMap::new();
-    for run in &map.runs {
-        for i in 0..run.len {
-            let lblk = LBlock(u32::try_from(run.lblk + i).ok()?);
-            let pointer = u32::try_from(run.pblk + i).ok()?;
-            let path = PointerPath::to(lblk, size)?;
-            let mut way = vec![path.word() as u32];
-            if path.levels() == 0 {
-                words[path.word()] = pointer;
-                continue;
-            }
-            for (level, index) in path.indices().iter().enumerate() {
-                if !nodes.contains_key(&way) {
-                    let block = blocks.pop()?;
-                    edit.clear_cluster(block);
-                    map.nodes.push(block);
-                    let block = u32::try_from(block).ok()?;
-                    match way.split_last() {
-                        Some((last, above)) if !above.is_empty() => {
-                            if let Some((_, bytes)) = nodes.get_mut(above) {
-                                indirect::set_pointer(bytes, *last, block);
-                            }
-                        }
-                        _ => words[path.word()] = block,
-                    }
-                    nodes.insert(way.clone(), (block, vec![0; size.bytes()]));
-                }
-                if level + 1 == path.indices().len()
-                    && let Some((_, bytes)) = nodes.get_mut(&way)
-                {
-                    indirect::set_pointer(bytes, *index, pointer);
-                }
-                way.push(*index);
-            }
-        }
-    }
-    for (block, bytes) in nodes.into_values() {
-        edit.set_block(block.into(), bytes);
-    }
-    for (index, word) in words.into_iter().enumerate() {
-        inode.set_block_word(index, word);
-    }
-    Some(())
 }
 
 /// Makes size and block count agree with the map. `attributes` are the sectors of the inode's attributes.
