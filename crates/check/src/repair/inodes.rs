@@ -31,10 +31,11 @@ const TIMES: [(usize, usize, u16); 4] = [
     (0x90, 0x94, 24),
 ];
 
-/// Sets an inode right. `codes` are the kinds of problems that it has.
+/// Sets an inode right. `codes` are the kinds of problems that it has, `shared` the runs of blocks with several owners.
 pub fn mend(
     edit: &mut Edit<'_, '_>,
     facts: &Facts,
+    shared: &[(u64, u64)],
     ino: Ino,
     codes: &BTreeSet<Code>,
 ) -> Option<()> {
@@ -91,7 +92,7 @@ pub fn mend(
     if inode.flags().contains(Flags::INLINE_DATA) {
         return inline(edit, ino, slot);
     }
-    blocks(edit, ino, &mut inode, &slot, codes)?;
+    blocks(edit, shared, ino, &mut inode, &slot, codes)?;
     if edit
         .inode(ino)
         .is_some_and(|now| now.links_count() == 0 && links != 0)
@@ -288,6 +289,7 @@ fn inline_symlink(inode: &mut Inode, slot: &mut [u8]) -> bool {
 /// Repairs the map, and the fields that follow from it. A file that must have blocks and has none is deleted.
 fn blocks(
     edit: &mut Edit<'_, '_>,
+    shared: &[(u64, u64)],
     ino: Ino,
     inode: &mut Inode,
     slot: &[u8],
@@ -308,7 +310,7 @@ fn blocks(
     let mut map = map::read(edit, ino, inode)?;
     if map.is_damaged || inode.flags().contains(Flags::EXTENTS) && !has_sound_root(inode) {
         let runs = std::mem::take(&mut map.runs);
-        map = map::write(edit, ino, inode, runs)?;
+        map = map::rewrite(edit, ino, inode, &map, shared, runs)?;
     }
     let is_directory = inode.file_type() == Some(FileType::Directory);
     if is_directory && map.runs.is_empty() {

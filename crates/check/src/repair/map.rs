@@ -413,9 +413,27 @@ fn most_extents(nodes: usize, room: usize) -> usize {
     fits
 }
 
+/// Writes a map as [`write`] does; where too few blocks are free, over the old map's own blocks. `shared` are the runs
+/// of blocks with several owners, sorted.
+pub fn rewrite(
+    edit: &mut Edit<'_, '_>,
+    ino: Ino,
+    inode: &mut Inode,
+    old: &FileMap,
+    shared: &[(u64, u64)],
+    runs: Vec<MapRun>,
+) -> Option<FileMap> {
+    if let Some(map) = write(edit, ino, inode, runs.clone()) {
+        return Some(map);
+    }
+    let is_own = |node: &u64| !runs::overlap(shared, *node, 1);
+    let own: Vec<u64> = old.claimed_nodes.iter().copied().filter(is_own).collect();
+    write_in_place(edit, ino, inode, &own, runs)
+}
+
 /// Writes a map with those of the runs for which the blocks of the old map suffice where no other block is free: the
 /// longest ones. `own` are the old map's blocks that nothing else claims.
-pub fn write_in_place(
+fn write_in_place(
     edit: &mut Edit<'_, '_>,
     ino: Ino,
     inode: &mut Inode,

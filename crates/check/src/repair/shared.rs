@@ -122,14 +122,7 @@ impl Claimants<'_> {
         if runs.is_empty() && inode.file_type() != Some(FileType::Regular) {
             return edit.clear_inode(ino);
         }
-        let map = match map::write(edit, ino, &mut inode, runs.clone()) {
-            Some(map) => map,
-            None => {
-                let nodes = old.claimed_nodes.iter().copied();
-                let own: Vec<u64> = nodes.filter(|node| !self.is_shared(*node, 1)).collect();
-                map::write_in_place(edit, ino, &mut inode, &own, runs)?
-            }
-        };
+        let map = map::rewrite(edit, ino, &mut inode, &old, &self.shared, runs)?;
         let sectors = attributes::sectors(edit, ino, &inode, &slot);
         map::settle(edit, &mut inode, &map, sectors);
         edit.set_inode(ino, &inode)

@@ -96,7 +96,7 @@ fn mend_inodes(edit: &mut Edit<'_, '_>, facts: &Facts, examined: &Examined, prob
         if Ino(ino) == Ino::RESIZE {
             special::resize_inode(edit);
         } else {
-            inodes::mend(edit, facts, Ino(ino), &codes);
+            inodes::mend(edit, facts, &shared, Ino(ino), &codes);
         }
     }
 }

@@ -11,6 +11,7 @@ use ondisk::{FsBlock, Ino, LBlock, Superblock, inode};
 
 use crate::found::Made;
 use crate::mended::{Damaged, contents, mended, seed};
+use crate::repair::files;
 use crate::{check, e2fsck, shown};
 
 fn set_word(slot: &mut [u8], at: usize, value: u32) {
@@ -196,6 +197,43 @@ fn a_tree_that_needs_more_blocks_than_there_are_loses_its_shortest_extents() {
     let lost = pairs.filter(|(before, after)| before != after);
     // Four blocks are the small file's, and with the third leaf the four extents before them would have been kept.
     assert_eq!(lost.count(), 8);
+}
+
+#[test]
+fn a_damaged_map_is_mended_where_no_block_is_free() {
+    for options in ["extent", "^extent"] {
+        let features = format!("-O ^has_journal,^resize_inode,^64bit,{options}");
+        let fill = |root: PathBuf| std::fs::write(root.join("a"), "a".repeat(700)).unwrap();
+        let Some(made) = Made::new(&features, "2M", fill) else {
+            return;
+        };
+        take_all_blocks(&made);
+        let mut damaged = Damaged::new(made.bytes());
+        let ino = *files(&damaged.bytes).keys().last().unwrap();
+        let (at, expected) = if options == "extent" {
+            // The checksum of the first leaf.
+            into_pieces(&mut damaged, ino);
+            let leaf = word(&damaged.bytes[damaged.slot(ino)], EXTENT - 4);
+            (damaged.at(leaf.into()) + 1020, 0)
+        } else {
+            // A pointer in the first block of them.
+            let node = word(&damaged.bytes[damaged.slot(ino)], POINTERS + 48);
+            (damaged.at(node.into()) + 4 * 21, 1)
+        };
+        let before = files(&damaged.bytes);
+        set_word(&mut damaged.bytes, at, 5000);
+        let free = Superblock::view(damaged.bytes[1024..].first_chunk().unwrap());
+        assert_eq!(free.free_blocks_count(), 0);
+        let (new, _) = mended(&damaged.bytes, options);
+        let after = files(&new);
+        let pairs = before[&ino].chunks(1024).zip(after[&ino].chunks(1024));
+        let lost = pairs.filter(|(before, after)| before != after).count();
+        assert_eq!(lost, expected, "{options}");
+        let others = before.iter().filter(|it| *it.0 != ino);
+        for (other, bytes) in others {
+            assert!(after[other] == *bytes, "{options}");
+        }
+    }
 }
 
 #[test]
