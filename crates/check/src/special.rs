@@ -329,6 +329,13 @@ fn orphan_slots(volume: &Volume<'_>, all: &mut BTreeSet<u32>) {
     let Some((inode, runs)) = file(volume, ino) else {
         return bad("it is not a regular file in use");
     };
+    let (size, bits) = (inode.size(true), volume.geometry.block_size().bits());
+    if !size.is_multiple_of(1 << bits) {
+        bad("its size is not a multiple of the block size");
+    }
+    if length_without_holes(&runs).is_none_or(|mapped| mapped < size >> bits) {
+        bad("its map has holes");
+    }
     let seed = volume
         .geometry
         .has_metadata_csum()

@@ -167,7 +167,9 @@ fn empty_orphan_file(edit: &mut Edit<'_, '_>, ino: Ino, shared: &[(u64, u64)]) -
     if blocks.len() as u64 > orphan_file::BLOCKS_MAX {
         return None;
     }
-    if blocks.iter().any(|block| runs::overlap(shared, *block, 1)) {
+    let is_shared = blocks.iter().any(|block| runs::overlap(shared, *block, 1));
+    let is_changed = is_shared || inode.size(true) != (blocks.len() as u64) << size.bits();
+    if is_shared {
         if edit.geometry.cluster_ratio() > 1 {
             return None;
         }
@@ -178,6 +180,9 @@ fn empty_orphan_file(edit: &mut Edit<'_, '_>, ino: Ino, shared: &[(u64, u64)]) -
         }
         let map = map::write(edit, ino, &mut inode, one_by_one(&blocks))?;
         map::settle(edit, &mut inode, &map, 0);
+    }
+    if is_changed {
+        inode.set_size((blocks.len() as u64) << size.bits());
         edit.set_inode(ino, &inode)?;
     }
     for block in blocks {
