@@ -18,6 +18,7 @@ mod hostile;
 mod left;
 mod made;
 mod mended;
+mod mixed;
 mod numbers;
 mod own_files;
 mod preen;

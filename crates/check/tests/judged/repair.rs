@@ -123,7 +123,7 @@ pub fn kept(original: &BTreeMap<u32, Vec<u8>>, image: &[u8]) -> usize {
 
 /// The sums of a run.
 #[derive(Default, Debug)]
-struct Sums {
+pub struct Sums {
     runs: u32,
     /// Damaged by e2fsck's judgement or ours.
     damaged: u32,
@@ -141,7 +141,7 @@ struct Sums {
 
 impl Sums {
     /// Repairs one mutant; the reason in words, where it falls short.
-    fn judge(&mut self, original: &BTreeMap<u32, Vec<u8>>, bytes: &[u8]) -> Option<String> {
+    pub fn judge(&mut self, original: &BTreeMap<u32, Vec<u8>>, bytes: &[u8]) -> Option<String> {
         self.runs += 1;
         let repaired = decide(bytes, RepairScope::All, 1);
         let found = e2fsck(bytes)?;
@@ -189,6 +189,12 @@ impl Sums {
         }
         None
     }
+
+    pub fn assert_not_short(&self) {
+        let short = self.theirs - self.ours + self.fewer;
+        let most = 1 + self.theirs / 200;
+        assert!(short <= most, "see LANEFS_REPAIR_MUTANTS: {self:?}");
+    }
 }
 
 fn words(repaired: &Repaired, again: &str, verdict: &Verdict) -> String {
@@ -204,22 +210,29 @@ fn words(repaired: &Repaired, again: &str, verdict: &Verdict) -> String {
     )
 }
 
-fn save(name: &str, bytes: &[u8]) {
+/// Keeps an image in the folder that LANEFS_REPAIR_SAVE names.
+pub fn save(name: &str, bytes: &[u8]) {
     if let Some(folder) = std::env::var_os("LANEFS_REPAIR_SAVE") {
         std::fs::write(Path::new(&folder).join(name), bytes).unwrap();
     }
 }
 
-fn one_seed(seed: &Seed, first: u64, count: u64, sums: &mut [Sums; 2], is_loud: bool) {
-    let mut original = files(&seed.bytes);
-    // Quota files say how much the files take, which depends on the repair.
-    let sb = Superblock::view(seed.bytes[1024..].first_chunk().unwrap());
+/// The contents of the regular files without quota files: these say how much the files take, which depends on the
+/// repair.
+pub fn files_of_users(bytes: &[u8]) -> BTreeMap<u32, Vec<u8>> {
+    let mut files = files(bytes);
+    let sb = Superblock::view(bytes[1024..].first_chunk().unwrap());
     let quota = [
         sb.user_quota_ino(),
         sb.group_quota_ino(),
         sb.project_quota_ino(),
     ];
-    original.retain(|ino, _| !quota.contains(&Some(Ino(*ino))));
+    files.retain(|ino, _| !quota.contains(&Some(Ino(*ino))));
+    files
+}
+
+fn one_seed(seed: &Seed, first: u64, count: u64, sums: &mut [Sums; 2], is_loud: bool) {
+    let original = files_of_users(&seed.bytes);
     let structures = Structures::of(&PatchedBytes::new(Arc::clone(&seed.bytes)));
     for (sums, seals) in sums.iter_mut().zip(["right", "stale"]) {
         for number in first..first + count {
@@ -283,8 +296,6 @@ fn mutants_are_repaired_as_by_e2fsck() {
     }
     for (sums, seals) in sums.iter().zip(["right", "stale"]) {
         println!("{seals} checksums: {sums:?}");
-        let short = sums.theirs - sums.ours + sums.fewer;
-        let most = 1 + sums.theirs / 200;
-        assert!(short <= most, "see LANEFS_REPAIR_MUTANTS: {sums:?}");
+        sums.assert_not_short();
     }
 }
