@@ -20,6 +20,9 @@ use crate::mount_state::{MountState, WHAT_IS_LOST, described, reported_state};
 const UNMOUNT_FAILED: u8 = 32;
 /// How long a mount may take to say what its state is; that needs no device.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// How long an unmount is tried again that finds the mount in use. A program that asks every mount for its state (df,
+/// xfs_io) uses each until its server has answered, some milliseconds on a machine with much work.
+const PASSING_USE: Duration = Duration::from_secs(1);
 /// Pauses between looks whether the image is closed.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The number of looks after which a note says what `lanefs umount` waits for.
@@ -67,7 +70,7 @@ impl Args {
         let unmounted = if self.lazy {
             unmounter.detach()
         } else {
-            unmounter.unmount()
+            unmounted_soon(&unmounter)
         };
         unmounted.map_err(|error| {
             let failure = Failure::new(&error).status(UNMOUNT_FAILED);
@@ -113,6 +116,19 @@ impl Args {
                     "synced changes are in its journal, and replayed when it is opened; without a journal, run e2fsck",
                 ))
         }
+    }
+}
+
+/// Unmounts. If the mount is in use, tries again for [`PASSING_USE`].
+fn unmounted_soon(unmounter: &Unmounter) -> Result<(), MountError> {
+    let begin = clock::now();
+    loop {
+        let unmounted = unmounter.unmount();
+        let is_busy = matches!(unmounted, Err(MountError::Busy(_)));
+        if !is_busy || begin.elapsed() > PASSING_USE {
+            return unmounted;
+        }
+        thread::sleep(PAUSE);
     }
 }
 

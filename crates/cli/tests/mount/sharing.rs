@@ -177,6 +177,28 @@ fn umount_of_one_of_two_directories_of_a_mount_does_not_wait_for_the_other() {
     }
 }
 
+#[test]
+fn umount_tries_again_while_a_program_uses_the_mount_for_a_moment() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let mut served = Served::start(&image, "");
+    let open = fs::File::create(served.path().join("x")).unwrap();
+    let output = umount(served.path());
+    assert_eq!(output.status.code(), Some(32), "{}", said(&output));
+    assert!(said(&output).contains("is in use"), "{}", said(&output));
+    let place = served.path().to_owned();
+    let unmounting = std::thread::spawn(move || umount(&place));
+    std::thread::sleep(Duration::from_millis(200));
+    drop(open);
+    let output = unmounting.join().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(served.wait().success());
+    testkit::e2fsck(&image);
+}
+
 /// Tries to change the image on a loop device.
 fn touch(device: &LoopDevice) -> Output {
     let mut touch = lanefs();
