@@ -7,6 +7,7 @@
 
 mod beside;
 mod elsewhere;
+mod plain;
 mod process;
 mod scratch;
 mod tests;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::tidy;
 use beside::Beside;
+pub use plain::compile as compile_test;
 use tests::Tally;
 
 /// A step, by the name that stands before its output.

@@ -11,6 +11,7 @@ mod bench_fsync;
 mod bench_mount;
 mod bench_scaling;
 mod ci;
+mod compiler;
 mod crash;
 mod demo;
 mod dist;
@@ -67,7 +68,7 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
                           `lanefs check` beside e2fsck -fn: table to results/check-speed.md, chart beside it";
 
 fn main() -> ExitCode {
-    if let Some(code) = sharing::as_compiler() {
+    if let Some(code) = compiler::as_compiler() {
         return code;
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -152,16 +153,20 @@ const ONCE: [(&str, &str); 3] = [
     ("CARGO_PROFILE_DEV_DEBUG", "0"),
 ];
 
-/// The cargo that runs us. In a checkout in which only this program has been built, the build is for one
-/// use ([`ONCE`]).
+/// The cargo that runs us. A first build is for one use ([`ONCE`]).
 fn cargo() -> Command {
-    static IS_FIRST_BUILD: OnceLock<bool> = OnceLock::new();
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let kept = || std::fs::read_dir(root().join("target/debug/incremental"));
-    let is_ours =
-        |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("xtask");
-    if *IS_FIRST_BUILD.get_or_init(|| kept().is_ok_and(|kept| kept.flatten().all(is_ours))) {
+    if is_first_build() {
         command.envs(ONCE);
     }
     command
+}
+
+/// Whether only this program had been built in this checkout when it was started.
+fn is_first_build() -> bool {
+    static IS_FIRST_BUILD: OnceLock<bool> = OnceLock::new();
+    let kept = || std::fs::read_dir(root().join("target/debug/incremental"));
+    let is_ours =
+        |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("xtask");
+    *IS_FIRST_BUILD.get_or_init(|| kept().is_ok_and(|kept| kept.flatten().all(is_ours)))
 }

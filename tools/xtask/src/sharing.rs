@@ -7,10 +7,10 @@
 //! to the crates that are looked at, and to no others.
 
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
-/// Set where this program stands in for the compiler.
-const STANDS_IN: &str = "LANEFS_SHARING";
+use crate::compiler;
+
 /// What makes the compiler put the calls in.
 const INSTRUMENT: [&str; 2] = ["-Zsanitizer=thread", "-Zexternal-clangrt"];
 /// Crates of others that are looked at, too: locks, tables, references.
@@ -31,16 +31,14 @@ pub fn run(root: &Path, words: &[&str]) -> Result<String, String> {
     if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) || !cfg!(target_os = "linux") {
         return Ok("skipped: the sharing report needs Linux on x86-64 or ARM64".to_owned());
     }
-    let this =
-        std::env::current_exe().map_err(|error| format!("the path of this program: {error}"))?;
     let flags = format!(
         "{} -Cunsafe-allow-abi-mismatch=sanitizer",
         INSTRUMENT.join(" ")
     );
-    let status = crate::cargo()
+    let mut cargo = crate::cargo();
+    compiler::stand_in(&mut cargo, compiler::SHARING)?;
+    let status = cargo
         .current_dir(root)
-        .env(STANDS_IN, "1")
-        .env("RUSTC_WRAPPER", this)
         .env("RUSTFLAGS", flags)
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .args(["run", "--quiet", "--locked", "--profile", "sharing"])
@@ -63,38 +61,19 @@ pub fn run(root: &Path, words: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Compiles one crate, if cargo started this program in the compiler's place.
-pub fn as_compiler() -> Option<ExitCode> {
-    std::env::var_os(STANDS_IN)?;
-    let mut words = std::env::args().skip(1);
-    let compiler = words.next()?;
-    let words: Vec<String> = words.collect();
-    let mut command = Command::new(compiler);
+/// Hands on a compiler's words, with the flags that put the calls in only for crates that are looked at.
+pub fn compile(compiler: &mut Command, mut words: Vec<String>) {
     if is_instrumented(&words) {
         // Only here, and only for the flags above.
-        command.env("RUSTC_BOOTSTRAP", "1").args(&words);
+        compiler.env("RUSTC_BOOTSTRAP", "1");
     } else {
-        command.args(
-            words
-                .iter()
-                .filter(|word| !INSTRUMENT.contains(&word.as_str())),
-        );
+        words.retain(|word| !INSTRUMENT.contains(&word.as_str()));
     }
-    let code = match command.status() {
-        Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()),
-        Err(error) => {
-            eprintln!("the compiler does not start: {error}");
-            None
-        }
-    };
-    Some(ExitCode::from(code.unwrap_or(1)))
+    compiler.args(words);
 }
 
 fn is_instrumented(words: &[String]) -> bool {
-    let name = words.iter().position(|word| word == "--crate-name");
-    let name = name
-        .and_then(|at| words.get(at + 1))
-        .map_or("", String::as_str);
+    let name = compiler::crate_of(words);
     let is_ours = name.starts_with("lanefs_") && !NOT.contains(&name);
     is_ours || OTHERS.contains(&name)
 }

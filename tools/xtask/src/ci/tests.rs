@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::scratch::Scratch;
-use super::{clock, process};
+use super::{clock, plain, process};
 
 /// The longest that one program may take. The slowest takes a minute or two on two cores.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -81,7 +81,9 @@ struct Program {
 /// Compiles all test programs of the workspace, and the crash sweep as it is built for tests; prints what the
 /// compiler has to say.
 fn programs(root: &Path) -> Result<Vec<Program>, String> {
-    let output = crate::cargo()
+    let mut cargo = crate::cargo();
+    plain::build_of_tests(&mut cargo)?;
+    let output = cargo
         .current_dir(root)
         .args(["build", "--workspace", "--tests", "--bin=crash", "--locked"])
         .args(["--quiet", "--message-format=json-render-diagnostics"])
