@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{SeekFrom, seek};
+use rustix::mm::{Advice, madvise};
 
 /// Bytes that are compared together.
 const PIECE: usize = 16 << 10;
@@ -19,14 +20,54 @@ fn filled(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         .map(|(number, piece)| (number * PIECE, piece))
 }
 
+/// Bytes of the kernel's large pages, on the processors that are usual.
+const LARGE_PAGE: usize = 2 << 20;
+
+/// Memory for an image, in large pages where the kernel gives them: of small ones an image has tens of thousands, and
+/// each is a fault of its own, also where zeros are only read.
+#[allow(unsafe_code)]
+fn zeros(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let skipped = bytes.as_ptr().align_offset(LARGE_PAGE);
+    if let Some(pages) = bytes.get_mut(skipped..) {
+        // SAFETY: the memory is the vector's, and this advice changes no byte of it. A kernel without large pages refuses
+        // it, and then they are small.
+        let _ = unsafe {
+            madvise(
+                pages.as_mut_ptr().cast(),
+                pages.len(),
+                Advice::LinuxHugepage,
+            )
+        };
+    }
+    bytes
+}
+
 /// A copy of an image.
 #[must_use]
 pub fn copy_image(bytes: &[u8]) -> Vec<u8> {
-    let mut copy = vec![0; bytes.len()];
+    let mut copy = zeros(bytes.len());
     for (at, piece) in filled(bytes) {
         copy[at..at + piece.len()].copy_from_slice(piece);
     }
     copy
+}
+
+/// The bytes of an image of `len` bytes, which `read` gives piece by piece: it fills the slice from this offset on.
+#[must_use]
+pub fn image_of(len: u64, mut read: impl FnMut(u64, &mut [u8])) -> Vec<u8> {
+    // Tests have images of a few gigabytes at most.
+    let mut bytes = zeros(usize::try_from(len).unwrap());
+    let mut piece = [0; PIECE];
+    for at in (0..bytes.len()).step_by(PIECE) {
+        let end = bytes.len().min(at + PIECE);
+        let piece = &mut piece[..end - at];
+        read(at as u64, piece);
+        for (start, filled) in filled(piece) {
+            bytes[at + start..][..filled.len()].copy_from_slice(filled);
+        }
+    }
+    bytes
 }
 
 /// Writes an image to a file, with holes where it has zeros.
@@ -50,7 +91,7 @@ pub fn read_image(path: &Path) -> Vec<u8> {
     let read = File::open(path).and_then(|file| {
         let len = file.metadata()?.len();
         // Tests have images of a few gigabytes at most.
-        let mut bytes = vec![0; usize::try_from(len).unwrap()];
+        let mut bytes = zeros(usize::try_from(len).unwrap());
         let mut at = 0;
         // The last search fails: no data follows.
         while let Ok(start) = seek(&file, SeekFrom::Data(at)) {
@@ -140,6 +181,10 @@ mod tests {
                 assert!(std::fs::read(&path).unwrap() == bytes, "{len} {step}");
                 assert!(read_image(&path) == bytes, "{len} {step}");
                 assert!(copy_image(&bytes) == bytes, "{len} {step}");
+                let image = image_of(len as u64, |at, piece| {
+                    piece.copy_from_slice(&bytes[at as usize..][..piece.len()]);
+                });
+                assert!(image == bytes, "{len} {step}");
             }
         }
     }

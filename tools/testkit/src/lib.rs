@@ -18,7 +18,9 @@ pub use e2fsprogs::{
     chosen_e2fsck, debugfs, debugfs_script, dumpe2fs, e2fsck_with, e2fsck_within, mke2fs,
     try_debugfs, try_mke2fs, tune2fs,
 };
-pub use images::{copy_image, copy_mounted_image, read_image, read_mounted_image, write_image};
+pub use images::{
+    copy_image, copy_mounted_image, image_of, read_image, read_mounted_image, write_image,
+};
 pub use loops::{LoopDevice, SmallDisk};
 pub use manifest::{Differences, Manifest, ManifestEntry, sha256};
 pub use model::Random;

@@ -43,7 +43,7 @@ fn damage(options: &[&str], is_map: impl Fn(&[u8]) -> bool, with_extents: bool) 
     assert!(blocks.len() > 3, "{} blocks of the map", blocks.len());
     for seed in 0..60 {
         let mut random = Random::new(seed);
-        let mut image = image.clone();
+        let mut image = testkit::copy_image(&image);
         for _ in 0..1 + random.below(6) {
             let block = *random.pick(&blocks);
             let at = block * 1024 + random.below(200) as usize;

@@ -107,7 +107,7 @@ fn the_kernel_sees_it(image: &[u8]) {
 fn after_corruption_nothing_is_changed_where_that_was_asked_for() {
     let Some(image) = broken() else { return };
     for (errors, by_superblock) in [(Some(OnError::ReadOnly), 1), (None, 2)] {
-        let mut image = image.clone();
+        let mut image = testkit::copy_image(&image);
         let mut sb = superblock(&image);
         sb.set_errors(by_superblock);
         sb.seal();

@@ -110,7 +110,7 @@ fn f2_the_kernel_refuses_an_inode_without_links() {
         .unwrap();
     let of_a = of_a.with_links(0);
     tags.retain(|tag| tag.ino() != a);
-    let mut without = image.clone();
+    let mut without = testkit::copy_image(&image);
     area.write(&mut without, &tags, None);
     assert!(kernel(&without).has("dir/f"));
     tags.insert(0, of_a);
@@ -218,7 +218,7 @@ fn f4_e2fsck_gives_up_its_replay_at_a_name_that_is_not_there() {
     let before = tags.len();
     tags.push(Tag::Name(Kind::Link, case.dir, b"later".to_vec(), b));
     tags.extend(twice);
-    let mut without = image.clone();
+    let mut without = testkit::copy_image(&image);
     area.write(&mut without, &tags, None);
     assert!(e2fsck(&without).has("dir/later"));
     let never = Tag::Name(Kind::Unlink, case.dir, b"never".to_vec(), b);
@@ -270,7 +270,7 @@ fn f5_the_kernel_keeps_what_a_name_stood_for_when_it_is_given_again() {
             *name = b"a".to_vec();
         }
     }
-    let mut twice = image.clone();
+    let mut twice = testkit::copy_image(&image);
     area.write(&mut twice, &given, None);
     let seen = kernel(&twice);
     shows(!seen.is_clean(), seen.holds("dir/a", &[b'n'; 9000]), &seen);
@@ -314,7 +314,7 @@ fn f6_without_the_other_names_old_data_are_lost() {
     let Some(case) = Case::new() else { return };
     let (image, area, tags) = replaced(&case);
     for kind in [Kind::Link, Kind::Unlink] {
-        let (mut image, mut left) = (image.clone(), tags.clone());
+        let (mut image, mut left) = (testkit::copy_image(&image), tags.clone());
         let before = left.len();
         left.retain(|tag| !tag.is_name(kind));
         assert_eq!(left.len(), before - 1, "{tags:?}");
@@ -350,7 +350,7 @@ fn f7_the_kernel_loses_what_a_short_link_and_a_device_say() {
                 make_special(raw, mode, size, says);
             }
         }
-        let mut image = image.clone();
+        let mut image = testkit::copy_image(&image);
         area.write(&mut image, &special, None);
         let seen = kernel(&image);
         let tree = seen.tree.as_ref();
@@ -523,7 +523,7 @@ fn f10_fast_commits_of_a_log_that_does_not_say_so_are_not_read() {
             Some(superblock.sequence().next()),
         ),
     ] {
-        let mut image = image.clone();
+        let mut image = testkit::copy_image(&image);
         area.set_superblock(&mut image, &changed);
         area.write(&mut image, &tags, tid);
         for (who, seen) in [("kernel", kernel(&image)), ("e2fsck", e2fsck(&image))] {

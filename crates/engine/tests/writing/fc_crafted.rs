@@ -91,7 +91,7 @@ impl Base {
 
     /// Opens the image with these records as its one fast commit.
     fn open(&self, tags: &[Tag]) -> (Result<InodeFs, Error>, Arc<Scratch>) {
-        let mut image = self.image.clone();
+        let mut image = testkit::copy_image(&self.image);
         self.area.write(&mut image, tags, None);
         let device = Arc::new(Scratch::new(
             Arc::new(MemoryDevice::from_bytes(&image)),
@@ -244,7 +244,7 @@ fn where_fast_commits_are_refused_a_torn_superblock_is_not_put_back() {
     ];
     let good = [Tag::Inode(base.file, base.raw(base.file))];
     for (tags, is_refused) in [(&bad[..], true), (&good[..], false)] {
-        let mut image = base.image.clone();
+        let mut image = testkit::copy_image(&base.image);
         base.area.write(&mut image, tags, None);
         // As a cut leaves it that tears it.
         image[1024 + 0x88] ^= 1;
@@ -272,12 +272,12 @@ fn what_is_no_name_is_refused_as_damage() {
 #[test]
 fn fast_commits_that_can_not_be_read_are_told_of_and_unknown_ones_refused() {
     let Some(base) = Base::new() else { return };
-    let mut image = base.image.clone();
+    let mut image = testkit::copy_image(&base.image);
     let tags = base.new_as(base.pipe, |_| {});
     base.area.write(&mut image, &tags, None);
     let first = base.area.first(&image).to_vec();
     let open_with = |change: &dyn Fn(&mut Vec<u8>)| {
-        let (mut image, mut first) = (image.clone(), first.clone());
+        let (mut image, mut first) = (testkit::copy_image(&image), first.clone());
         change(&mut first);
         base.area.set_first(&mut image, &first);
         let device = Arc::new(Scratch::new(
@@ -363,7 +363,7 @@ fn new_directories_that_lie_deep_in_each_other_are_replayed_in_no_time() {
             vec![record, name(Kind::Creat, parent, "d", ino)]
         })
         .collect();
-    let mut image = base.image.clone();
+    let mut image = testkit::copy_image(&base.image);
     base.area.write_blocks(&mut image, &groups);
     let device = Arc::new(MemoryDevice::from_bytes(&image));
     let begun = std::time::Instant::now();
@@ -441,7 +441,7 @@ fn names_in_a_directory_that_takes_long_to_look_through_are_not_replayed() {
         vec![name(Kind::Link, base.full, &new, base.file)]
     });
     let groups: Vec<Vec<Tag>> = names.collect();
-    let mut image = base.image.clone();
+    let mut image = testkit::copy_image(&base.image);
     let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
     let group = (base.full.0 - 1) / word(1024 + 40);
     let table = word(4096 + 64 * group as usize + 8) as usize * 4096;

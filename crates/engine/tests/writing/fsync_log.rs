@@ -470,7 +470,7 @@ fn a_first_log_block_that_a_cut_tore_is_the_logs_end_to_everyone() {
         let is_head = |block: &[u8]| block.starts_with(&[9, 0, 8, 0, 0, 0, 0, 0]);
         let at = block * bytes.chunks(block).position(is_head).unwrap();
         for old in [0, 0xff] {
-            let mut torn = bytes.clone();
+            let mut torn = testkit::copy_image(&bytes);
             torn[at + 512..at + block].fill(old);
             let seen = after_a_cut(&CowDevice::new(torn.into()));
             assert!(seen.entries.contains_key(&b"dir"[..]));

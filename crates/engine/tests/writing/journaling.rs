@@ -23,8 +23,9 @@ fn memory(image: &[u8]) -> Arc<MemoryDevice> {
 }
 
 fn copy(device: &dyn BlockDevice) -> Arc<CowDevice> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
+    let bytes = testkit::image_of(device.size(), |at, piece| {
+        device.read_at(at, piece).unwrap()
+    });
     Arc::new(CowDevice::new(bytes.into()))
 }
 

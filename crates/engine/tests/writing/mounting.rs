@@ -15,9 +15,9 @@ fn device(image: &[u8]) -> Arc<MemoryDevice> {
 }
 
 fn bytes(device: &MemoryDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
+    testkit::image_of(device.size(), |at, piece| {
+        device.read_at(at, piece).unwrap()
+    })
 }
 
 fn superblock(device: &MemoryDevice) -> Superblock {

@@ -302,7 +302,7 @@ fn orphan_file_of(image: &[u8]) -> (Ino, Vec<FsBlock>, Option<u32>) {
 /// The image, marked as one with orphans, with these numbers in the slots of its orphan file's first block.
 fn with_slots(image: &[u8], numbers: &[(usize, u32)]) -> Vec<u8> {
     let (_, blocks, seed) = orphan_file_of(image);
-    let mut image = image.to_vec();
+    let mut image = testkit::copy_image(image);
     let size = BlockSize::K1.bytes();
     let start = blocks[0].0 as usize * size;
     let block = &mut image[start..start + size];

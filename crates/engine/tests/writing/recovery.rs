@@ -140,7 +140,7 @@ fn a_torn_superblock_is_made_whole_from_what_is_there() {
         let bytes = state.bytes();
         let torn = |sector: usize| {
             // The other sector is as mke2fs left it: without the mount.
-            let mut torn = bytes.clone();
+            let mut torn = testkit::copy_image(&bytes);
             let at = 1024 + sector * 512;
             torn[at..at + 512].copy_from_slice(&image[at..at + 512]);
             assert!(torn != bytes, "{form:?} sector {sector}");

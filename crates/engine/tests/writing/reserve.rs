@@ -23,7 +23,7 @@ const NEW: NewInode = NewInode {
 const FORMS: [&str; 6] = ["auto", "off", "low", "normal", "high", "40"];
 
 fn device(image: &[u8]) -> Arc<CowDevice> {
-    Arc::new(CowDevice::new(image.to_vec().into()))
+    Arc::new(CowDevice::new(image.into()))
 }
 
 fn open(device: &Arc<CowDevice>, form: &str) -> InodeFs {

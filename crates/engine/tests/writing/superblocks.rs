@@ -65,7 +65,7 @@ fn recovered(bytes: Vec<u8>, cut: Cut) -> ModelTree {
 
 /// What a reader sees, who writes nothing.
 fn read(bytes: Vec<u8>) -> (InodeFs, ModelTree) {
-    let device = device_of(bytes.clone());
+    let device = device_of(testkit::copy_image(&bytes));
     let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
     let fs = InodeFs::open(shared, &MountOptions::default()).unwrap();
     let found = tree(&fs);
@@ -105,11 +105,11 @@ fn the_superblock_of_an_image_in_use_comes_back_from_the_journal() {
         let event = cuts.points().last().unwrap();
         let cut = Cut { event, seed: 0 };
         let whole = cuts.state(cut).bytes();
-        let expected = recovered(whole.clone(), cut);
+        let expected = recovered(testkit::copy_image(&whole), cut);
         for (number, (at, bytes)) in losses(7).into_iter().enumerate() {
-            let mut lost = whole.clone();
+            let mut lost = testkit::copy_image(&whole);
             lost[at..at + bytes.len()].copy_from_slice(&bytes);
-            let (fs, seen) = read(lost.clone());
+            let (fs, seen) = read(testkit::copy_image(&lost));
             expected
                 .compare(&seen)
                 .unwrap_or_else(|difference| panic!("{form:?} loss {number}, read: {difference}"));
@@ -147,9 +147,9 @@ fn the_superblock_of_a_clean_image_comes_back_from_a_copy() {
         });
         let expected = expected.unwrap();
         for (number, (at, bytes)) in losses(8).into_iter().enumerate() {
-            let mut lost = image.clone();
+            let mut lost = testkit::copy_image(&image);
             lost[at..at + bytes.len()].copy_from_slice(&bytes);
-            let (fs, seen) = read(lost.clone());
+            let (fs, seen) = read(testkit::copy_image(&lost));
             assert!(expected.compare(&seen).is_ok(), "{form:?} loss {number}");
             assert!(fs.recovery_report().is_none());
             assert!(fs.had_lost_superblock());
@@ -170,7 +170,7 @@ fn what_is_no_file_system_is_refused_after_few_reads() {
     let Some(clean) = make(&["-b", "1024"], 8 << 20) else {
         return;
     };
-    let mut lost = clean.clone();
+    let mut lost = testkit::copy_image(&clean);
     lost[1024..1536].fill(0);
     let mut random = Random::new(3);
     let noise: Vec<u8> = (0..4 << 20).map(|_| random.bits() as u8).collect();
@@ -211,7 +211,7 @@ fn a_copy_of_an_earlier_file_system_is_not_taken_for_this_ones() {
             return;
         };
         // What the second did not write is as the first left it.
-        let mut image = new.clone();
+        let mut image = testkit::copy_image(&new);
         let blocks = image.chunks_mut(1024).zip(old.chunks(1024));
         for (block, old) in blocks
             .skip(1024)
@@ -224,7 +224,7 @@ fn a_copy_of_an_earlier_file_system_is_not_taken_for_this_ones() {
             "the copy is there"
         );
         image[1024..2048].fill(0);
-        let device = device_of(image.clone());
+        let device = device_of(testkit::copy_image(&image));
         let refused = InodeFs::open(
             Arc::clone(&device) as Arc<dyn BlockDevice>,
             &MountOptions::default(),
@@ -241,11 +241,11 @@ fn without_a_journal_a_copy_is_enough_to_read() {
     let Some(image) = make(&["-b", "1024", "-O", "^has_journal"], 24 << 20) else {
         return;
     };
-    let mut lost = image.clone();
+    let mut lost = testkit::copy_image(&image);
     lost[1024..2048].fill(0);
-    let (fs, _) = read(lost.clone());
+    let (fs, _) = read(testkit::copy_image(&lost));
     assert!(!fs.superblock().features().has(Feature::HAS_JOURNAL));
-    let device = device_of(lost.clone());
+    let device = device_of(testkit::copy_image(&lost));
     let refused = InodeFs::open_for_writing(
         Arc::clone(&device) as Arc<dyn BlockDevice>,
         &MountOptions::default(),
@@ -279,10 +279,10 @@ fn what_the_kernel_left_dirty_is_replayed_with_the_superblock_of_a_copy() {
             file.sync_all().unwrap();
             testkit::read_mounted_image(&path)
         };
-        let whole = read(lost.clone());
+        let whole = read(testkit::copy_image(&lost));
         assert!(whole.0.recovery_report().unwrap().transactions > 0);
         lost[1024..2048].fill(0);
-        let (fs, seen) = read(lost.clone());
+        let (fs, seen) = read(testkit::copy_image(&lost));
         assert!(whole.1.compare(&seen).is_ok());
         assert!(fs.recovery_report().unwrap().transactions > 0);
         let found = recovered(lost, Cut { event: 0, seed: 0 });

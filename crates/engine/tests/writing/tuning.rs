@@ -128,7 +128,7 @@ fn a_journal_without_room_for_an_area_stays_as_it_is() {
     let Some(image) = make(&["-b", "4096", "-J", "size=4"], 16 << 20) else {
         return;
     };
-    let device = device(image.clone());
+    let device = device(testkit::copy_image(&image));
     let refused = set_area(&shared(&device), true).unwrap_err().to_string();
     assert!(
         refused.contains("the journal has 1024 blocks") && refused.contains("it needs 1040"),
@@ -153,7 +153,7 @@ fn asking_again_for_an_area_that_has_no_room_makes_it_or_says_why_not() {
         testkit::write_image(&path, &image);
         testkit::tune2fs(&["-O", "fast_commit", path.to_str().unwrap()]);
         let image = testkit::read_image(&path);
-        let device = device(image.clone());
+        let device = device(testkit::copy_image(&image));
         match set_area(&shared(&device), true) {
             Ok(()) => {
                 assert!(has_room, "{size}");
@@ -257,7 +257,7 @@ fn what_is_taken_away_leaves_no_trace_in_the_journals_superblock() {
     let Some(image) = make(&["-b", "4096", "-J", "size=8"], 64 << 20) else {
         return;
     };
-    let device = device(image.clone());
+    let device = device(testkit::copy_image(&image));
     let area = FcArea::of(&open(shared(&Arc::new(CowDevice::clone(&device)))), &image);
     let said = |device: &CowDevice| -> JournalSuperblock { area.superblock(&device.bytes()) };
     assert_eq!(said(&device).fast_commit_blocks_raw(), 0);

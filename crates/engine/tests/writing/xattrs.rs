@@ -388,7 +388,7 @@ fn broken_blocks_of_attributes_are_refused_and_nothing_panics() {
     assert!(!blocks.is_empty());
     for seed in 0..150 {
         let mut numbers = Random::new(seed);
-        let mut broken = image.clone();
+        let mut broken = testkit::copy_image(&image);
         for at in &blocks {
             for _ in 0..1 + numbers.below(4) {
                 let byte = at + 4 + numbers.below(80) as usize;

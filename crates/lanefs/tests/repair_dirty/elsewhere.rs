@@ -14,7 +14,7 @@ const UUID: [u8; 16] = *b"journal's device";
 
 /// Moves the journal of an image to a device of its own: its blocks follow the ext4 superblock there.
 pub fn moved(bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
-    let mut image = bytes.to_vec();
+    let mut image = testkit::copy_image(bytes);
     let mut sb = first(&image);
     let size = 1024_usize << sb.log_block_size();
     // The block behind the superblock's.

@@ -65,7 +65,7 @@ fn without_a_log_that_is_large_enough_they_are_written_in_stages() {
 /// Puts transactions before the fast commits, each with one copy of a free block. The first copy's checksum may be
 /// wrong.
 pub fn with_transactions(bytes: &[u8], count: u32, is_damaged: bool) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
+    let mut bytes = testkit::copy_image(bytes);
     let at = journal_at(BlockSize::K1, &bytes);
     let last = bytes.len() - BLOCK;
     let copy = bytes[last..].to_vec();
@@ -113,7 +113,7 @@ fn behind_a_damaged_copy_they_are_kept() {
 
 /// Zeros the link count of the journal's inode, so that only its copy in the superblock leads to the log.
 fn without_journal_inode(bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
+    let mut bytes = testkit::copy_image(bytes);
     let geometry = Geometry::of(&first(&bytes)).unwrap();
     let (group, index) = geometry.group_of_ino(Ino::JOURNAL).unwrap();
     let (block, at) = geometry.desc_place(group);

@@ -12,7 +12,7 @@ use crate::images::{
 
 /// Takes away the flag that asks for a replay.
 pub fn without_flag(bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
+    let mut bytes = testkit::copy_image(bytes);
     let mut sb = first(&bytes);
     sb.set_features(sb.features().without(Feature::NEEDS_RECOVERY));
     sb.seal();

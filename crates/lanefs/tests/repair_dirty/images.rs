@@ -101,9 +101,9 @@ pub fn dirty_of<T>(
 }
 
 pub fn bytes_of(device: &dyn BlockDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
+    testkit::image_of(device.size(), |at, piece| {
+        device.read_at(at, piece).unwrap()
+    })
 }
 
 pub fn first(bytes: &[u8]) -> Superblock {

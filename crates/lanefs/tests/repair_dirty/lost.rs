@@ -19,7 +19,7 @@ use crate::images::{
 /// named.
 pub fn lost(kind: &Kind, bytes: &[u8]) -> Vec<(&'static str, Vec<u8>, Option<u64>)> {
     let changed = |change: &dyn Fn(&mut [u8])| {
-        let mut bytes = bytes.to_vec();
+        let mut bytes = testkit::copy_image(bytes);
         change(&mut bytes);
         bytes
     };
@@ -49,7 +49,11 @@ pub fn lost(kind: &Kind, bytes: &[u8]) -> Vec<(&'static str, Vec<u8>, Option<u64
             }),
             None,
         ),
-        ("a named copy", bytes.to_vec(), Some(copy_at(kind))),
+        (
+            "a named copy",
+            testkit::copy_image(bytes),
+            Some(copy_at(kind)),
+        ),
         (
             "zeros and a named copy",
             changed(&|bytes| bytes[1024..2048].fill(0)),
@@ -67,7 +71,7 @@ fn a_repair_keeps_what_the_log_holds_whatever_became_of_the_first_superblock() {
                 .features()
                 .has(ondisk::Feature::NEEDS_RECOVERY)
         );
-        let unharmed = ("nothing", whole.clone(), None);
+        let unharmed = ("nothing", testkit::copy_image(&whole), None);
         for (how, bytes, copy) in lost(kind, &whole).into_iter().chain([unharmed]) {
             let what = format!("{}, {how}", kind.name);
             let device = on(&bytes);
@@ -179,7 +183,7 @@ fn an_undo_file_takes_back_the_superblock_and_the_replay() {
 
 /// Faults of the layout, which a repair mends before its transaction.
 fn layout_faults(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>, Option<u64>)> {
-    let mut reserved = bytes.to_vec();
+    let mut reserved = testkit::copy_image(bytes);
     let mut sb = first(&reserved);
     sb.set_reserved_blocks_count(sb.blocks_count());
     sb.seal();

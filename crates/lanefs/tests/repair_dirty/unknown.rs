@@ -28,7 +28,7 @@ const UNKNOWN: [(&str, Change); 2] = [
 ];
 
 fn with(bytes: &[u8], change: Change) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
+    let mut bytes = testkit::copy_image(bytes);
     let mut sb = first(&bytes);
     change(&mut sb);
     sb.seal();
@@ -79,7 +79,7 @@ fn a_log_of_a_file_system_with_unknown_features_is_not_replayed() {
 #[test]
 fn a_mark_that_all_is_clean_does_not_count_with_unknown_features() {
     let seed = corpus::seeds().find(|seed| seed.name == "default-4k");
-    let clean = seed.unwrap().bytes.to_vec();
+    let clean = testkit::copy_image(&seed.unwrap().bytes);
     assert!(is_marked_clean(&on(&clean)).unwrap());
     for (what, change) in UNKNOWN {
         assert!(

@@ -64,17 +64,21 @@ fn used_blocks(kind: &Kind, bytes: &[u8]) -> Vec<u64> {
 
 /// The image, and the copy of the superblock that is named.
 fn ways(kind: &Kind, bytes: &[u8]) -> Vec<(&'static str, Vec<u8>, Option<u64>)> {
-    let mut zeroed = bytes.to_vec();
+    let mut zeroed = testkit::copy_image(bytes);
     zeroed[1024..2048].fill(0);
     vec![
-        ("a named copy", bytes.to_vec(), Some(copy_at(kind))),
+        (
+            "a named copy",
+            testkit::copy_image(bytes),
+            Some(copy_at(kind)),
+        ),
         (
             "zeros and a named copy",
             zeroed.clone(),
             Some(copy_at(kind)),
         ),
         ("zeros", zeroed, None),
-        ("nothing", bytes.to_vec(), None),
+        ("nothing", testkit::copy_image(bytes), None),
     ]
 }
 
@@ -109,7 +113,7 @@ fn a_log_that_can_not_be_read_is_not_given_up() {
 
 /// Marks the journal with a feature that lanefs does not know.
 fn with_unknown_feature(kind: &Kind, bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
+    let mut bytes = testkit::copy_image(bytes);
     let at = journal_at(kind.block_size, &bytes);
     let mut sb = JournalSuperblock::read(&bytes[at..]).unwrap();
     let mut features = sb.features();

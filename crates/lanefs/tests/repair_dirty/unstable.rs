@@ -86,7 +86,7 @@ fn a_log_that_changes_while_it_is_read_is_not_given_up() {
             let (image, log) = if is_elsewhere {
                 moved(&dirty)
             } else {
-                (dirty.clone(), Vec::new())
+                (testkit::copy_image(&dirty), Vec::new())
             };
             let (whole, journal, base) = if is_elsewhere {
                 // The superblock is in the block behind that of the ext4 superblock.
@@ -155,7 +155,7 @@ fn nothing_is_written_before_a_log_that_changes_is_refused() {
         }
         let journal = journal_at(kind.block_size, &dirty);
         let block = last_commit(&dirty, journal, journal, kind.block_size.bytes());
-        images.push(("nothing lost", dirty.clone(), None));
+        images.push(("nothing lost", testkit::copy_image(&dirty), None));
         images.push(("no flag", without_flag(&dirty), None));
         let mut lost = lost(kind, &dirty);
         lost.retain(|(how, _, _)| ["zeros", "a named copy"].contains(how));

@@ -27,7 +27,7 @@ fn has_all(tree: Option<&Manifest>, files: usize) -> bool {
 /// An image where the area's last block holds nothing but PAD, behind which a scan goes on.
 fn padded() -> Option<(Vec<u8>, FcArea)> {
     let mut image = image("4096")?;
-    let area = FcArea::of(&open(shared(&device(image.clone()))), &image);
+    let area = FcArea::of(&open(shared(&device(testkit::copy_image(&image)))), &image);
     let last = area.block(&mut image, area.len() - 1);
     let mut pad = Vec::new();
     FcRecord::Pad(&vec![0; last.len() - 4]).write(&mut pad);

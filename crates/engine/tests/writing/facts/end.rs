@@ -63,7 +63,7 @@ fn f14_e2fsck_goes_over_a_logs_end_into_the_area() {
         return;
     };
     // A ring as long as the log beside the area is, and no area.
-    let area = FcArea::of(&open(shared(&device(image.clone()))), &image);
+    let area = FcArea::of(&open(shared(&device(testkit::copy_image(&image)))), &image);
     let superblock = area.superblock(&image);
     let (blocks, in_area) = (superblock.blocks_count(), area.len() as u32 + 1);
     let mut shorter = superblock;

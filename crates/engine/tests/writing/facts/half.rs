@@ -56,7 +56,7 @@ fn cut(change: fn(&Case), more: u64) -> Option<(Case, Vec<u8>)> {
 }
 
 fn cow(image: &[u8]) -> CowDevice {
-    CowDevice::new(image.to_vec().into())
+    CowDevice::new(image.into())
 }
 
 /// What is there after lanefs's replay, which e2fsck finds clean.
@@ -66,7 +66,7 @@ fn replayed(image: &[u8]) -> Manifest {
 }
 
 fn refusal(image: &[u8]) -> Option<Site> {
-    let device = device(image.to_vec()) as Arc<dyn BlockDevice>;
+    let device = device(testkit::copy_image(image)) as Arc<dyn BlockDevice>;
     match InodeFs::open_for_writing(device, &MountOptions::default(), clock) {
         Err(Error::Corrupt(corrupt)) => Some(corrupt.site()),
         Err(error) => panic!("{error}"),

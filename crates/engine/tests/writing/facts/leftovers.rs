@@ -92,7 +92,7 @@ fn f17_a_replay_leaves_what_a_free_record_holds() {
     let (image, ..) = case.cut();
     let at = place(&image, new);
     for left in lefts.iter().filter(|left| left.lasts) {
-        let mut image = image.clone();
+        let mut image = testkit::copy_image(&image);
         image[at + left.at..][..left.bytes.len()].copy_from_slice(&left.bytes);
         let seen = e2fsck_at_boot(&image);
         let is_right = seen.holds("dir/new", &expected) && !has_attribute(&seen, "dir/new");
@@ -110,11 +110,11 @@ fn f17_a_new_file_where_something_lasts_is_committed_in_full() {
     let Some(case) = Case::new() else { return };
     let (image, lefts) = left(&case);
     // Which number comes next.
-    let probe = open(shared(&device(image.clone())));
+    let probe = open(shared(&device(testkit::copy_image(&image))));
     let number = probe.create(case.dir, b"new", NEW).unwrap();
     drop(probe);
     for left in lefts {
-        let mut image = image.clone();
+        let mut image = testkit::copy_image(&image);
         let at = place(&image, number) + left.at;
         image[at..][..left.bytes.len()].copy_from_slice(&left.bytes);
         let device = device(image);

@@ -48,7 +48,7 @@ fn f8_where_only_a_removal_that_is_not_logged_made_room_it_is_committed_in_full(
     let Some(image) = image("4096") else { return };
     // What another name's end leaves, one moved elsewhere, and one replaced.
     for kind in 0..3 {
-        let device = device(image.clone());
+        let device = device(testkit::copy_image(&image));
         let fs = open(shared(&device));
         let dir = directory(&fs, FULL);
         match kind {
