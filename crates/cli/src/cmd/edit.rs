@@ -9,7 +9,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::{chattr, chmod, chown, copy_in, ln, mkdir, mv, rm, setfattr, touch, truncate};
 use crate::args::ImageArgs;
@@ -96,10 +96,14 @@ impl Args {
         };
         let script = read(&self.script)
             .map_err(|error| Failure::new(format!("reading {name} failed: {error}")))?;
+        // Made once for all lines: it takes longer than to understand one.
+        let mut language = Line::command();
         let mut lines = Vec::new();
         for (index, line) in script.split(|byte| *byte == b'\n').enumerate() {
             let place = format!("{name}, line {}", index + 1);
-            if let Some(command) = parse(line).map_err(|failure| failure.at(&place))? {
+            if let Some(command) =
+                parse(&mut language, line).map_err(|failure| failure.at(&place))?
+            {
                 lines.push((place, command));
             }
         }
@@ -147,15 +151,19 @@ fn read_all(script: impl Read) -> std::io::Result<Vec<u8>> {
 }
 
 /// The command of a line, if there is one.
-fn parse(line: &[u8]) -> Result<Option<Command>, Failure> {
+fn parse(language: &mut clap::Command, line: &[u8]) -> Result<Option<Command>, Failure> {
     let words = words::split(line).map_err(|unfinished| Failure::new(unfinished.0))?;
     if words.is_empty() {
         return Ok(None);
     }
     let words = words.into_iter().map(OsString::from_vec);
-    match Line::try_parse_from(words) {
+    let understood = language
+        .try_get_matches_from_mut(words)
+        .and_then(|mut found| Line::from_arg_matches_mut(&mut found));
+    match understood {
         Ok(line) => Ok(Some(line.command)),
         Err(error) => {
+            let error = error.format(language);
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
             let failure = Failure::new(first.trim_start_matches("error: "));

@@ -349,6 +349,33 @@ fn an_atomic_script_is_done_as_a_whole_or_not_at_all() {
 }
 
 #[test]
+fn what_is_wrong_with_a_line_is_said_alike_after_other_lines() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let before = "mkdir -p -m 700 /x/y\nrm -rf /x\n";
+    for wrong in [
+        "mkdri /a",
+        "mkdir",
+        "mkdir --parent /a",
+        "chmod 9 /a",
+        "cp a",
+        "touch --date=never /a",
+        "help",
+        "rm --help",
+    ] {
+        let said = |script: String| {
+            let failed = edit_with(&fixture.image, &script, &[]);
+            assert_eq!(failed.status.code(), Some(1), "{script}: {failed:?}");
+            error(&failed)
+        };
+        let alone = said(format!("{wrong}\n"));
+        let after = said(format!("{before}{wrong}\n"));
+        assert_eq!(alone.replace("line 1", "line 3"), after);
+    }
+}
+
+#[test]
 fn an_archived_copy_into_an_image_keeps_attributes_and_acls() {
     let Some(fixture) = Fixture::as_root() else {
         return;
