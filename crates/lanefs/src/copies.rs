@@ -357,8 +357,7 @@ mod tests {
 
     #[test]
     fn descriptors_that_cant_be_read_are_not_trusted() {
-        let seed = corpus::seeds().find(|seed| seed.name == "default-1k");
-        let bytes = seed.unwrap().bytes;
+        let bytes = corpus::seed("default-1k").bytes;
         let sb = *Superblock::view(bytes[1024..].first_chunk().unwrap());
         let descriptors = Geometry::of(&sb).unwrap().desc_block(0).0;
         for (block, is_trusted) in [

@@ -58,10 +58,7 @@ fn e2fsck(bytes: &[u8]) -> (String, Option<i32>) {
 }
 
 fn seed(name: &str) -> Arc<[u8]> {
-    corpus::seeds()
-        .find(|seed| seed.name == name)
-        .unwrap()
-        .bytes
+    corpus::seed(name).bytes
 }
 
 /// Mutants of an image that are damaged, by number.

@@ -208,7 +208,7 @@ fn a_log_with_a_damaged_copy_of_a_block_is_replayed_without_that() {
         return testkit::skip("e2fsck is missing");
     }
     for name in ["dirty-1k", "dirty-4k"] {
-        let seed = corpus::seeds().find(|seed| seed.name == name).unwrap();
+        let seed = corpus::seed(name);
         let structures = Structures::of(&PatchedBytes::new(Arc::clone(&seed.bytes)));
         // The second mutation of this mutant is in a file's inode, which the log mends.
         let bytes = corpus::mutant(&seed.bytes, &structures, 910_055).0.to_vec();

@@ -15,5 +15,5 @@ pub use exercise::{ExerciseSummary, exercise, exercise_with, print_structure};
 pub use model::Random;
 pub use mutate::{mutant, unsealed_mutant};
 pub use overlay::PatchedBytes;
-pub use seeds::{Seed, seeds};
+pub use seeds::{Seed, seed, seeds};
 pub use structures::{Kind, Structure, Structures};

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 use sync::Arc;
@@ -24,6 +24,28 @@ pub struct Seed {
 /// # Panics
 /// When tests/corpus or an image in it cannot be read.
 pub fn seeds() -> impl ExactSizeIterator<Item = Seed> {
+    files().into_iter().map(Seed::read)
+}
+
+/// The image with this name.
+///
+/// # Panics
+/// When it is not there or cannot be read.
+#[must_use]
+pub fn seed(name: &str) -> Seed {
+    let found = files().into_iter().find(|(of, _)| of == name);
+    Seed::read(found.unwrap_or_else(|| panic!("tests/corpus has no image {name}")))
+}
+
+impl Seed {
+    fn read((name, path): (String, PathBuf)) -> Seed {
+        let bytes = unpacked(&path).into();
+        Seed { name, bytes }
+    }
+}
+
+/// The images' names and files, by name.
+fn files() -> Vec<(String, PathBuf)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus");
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
     let mut paths: Vec<_> = entries
@@ -34,10 +56,7 @@ pub fn seeds() -> impl ExactSizeIterator<Item = Seed> {
         })
         .collect();
     paths.sort();
-    paths.into_iter().map(|(name, path)| Seed {
-        bytes: unpacked(&path).into(),
-        name,
-    })
+    paths
 }
 
 fn unpacked(path: &Path) -> Vec<u8> {

@@ -14,11 +14,7 @@ use crate::repair::{decide, decide_on, files, written};
 use crate::{check, e2fsck, shown};
 
 pub fn seed(name: &str) -> Vec<u8> {
-    corpus::seeds()
-        .find(|seed| seed.name == name)
-        .unwrap()
-        .bytes
-        .to_vec()
+    corpus::seed(name).bytes.to_vec()
 }
 
 /// An image under damage.

@@ -78,8 +78,7 @@ fn a_log_of_a_file_system_with_unknown_features_is_not_replayed() {
 
 #[test]
 fn a_mark_that_all_is_clean_does_not_count_with_unknown_features() {
-    let seed = corpus::seeds().find(|seed| seed.name == "default-4k");
-    let clean = testkit::copy_image(&seed.unwrap().bytes);
+    let clean = testkit::copy_image(&corpus::seed("default-4k").bytes);
     assert!(is_marked_clean(&on(&clean)).unwrap());
     for (what, change) in UNKNOWN {
         assert!(
@@ -92,9 +91,7 @@ fn a_mark_that_all_is_clean_does_not_count_with_unknown_features() {
 /// As the kernel leaves it, whose log holds a superblock.
 #[test]
 fn an_older_superblock_in_the_log_decides_which_compatible_features_there_are() {
-    let seed = corpus::seeds()
-        .find(|seed| seed.name == "dirty-4k")
-        .unwrap();
+    let seed = corpus::seed("dirty-4k");
     let [compatible, for_reading] = UNKNOWN.map(|(_, change)| with(&seed.bytes, change));
     let (device, untouched) = (on(&compatible), on(&for_reading));
     let outcome = mend(&device, RepairScope::All, None);
