@@ -30,8 +30,8 @@ fn zeros(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let skipped = bytes.as_ptr().align_offset(LARGE_PAGE);
     if let Some(pages) = bytes.get_mut(skipped..) {
-        // SAFETY: the memory is the vector's, and this advice changes no byte of it. A kernel without large pages refuses
-        // it, and then they are small.
+        // SAFETY: the memory is the vector's, and this advice changes no byte of it. A kernel without large pages
+        // refuses it, and then they are small.
         let _ = unsafe {
             madvise(
                 pages.as_mut_ptr().cast(),
