@@ -319,6 +319,8 @@ struct Rounds<'d> {
     /// Groups with a bitmap whose block was chosen before the blocks in use were known.
     placed: BTreeSet<u32>,
     journal: Journal,
+    /// Inodes whose map was damaged in any round.
+    damaged_maps: BTreeSet<u32>,
     /// Problems that a step was done for.
     tried: BTreeSet<Problem>,
     tolerated: Tolerated,
@@ -335,6 +337,7 @@ impl<'d> Rounds<'d> {
             first: BTreeMap::new(),
             placed: BTreeSet::new(),
             journal: Journal::default(),
+            damaged_maps: BTreeSet::new(),
             tried: BTreeSet::new(),
             tolerated: Tolerated::new(),
             now: u32::try_from(now).unwrap_or(u32::MAX),
@@ -347,6 +350,7 @@ impl<'d> Rounds<'d> {
             image: &mut self.image,
             space: &mut self.space,
             placed: &mut self.placed,
+            damaged_maps: &self.damaged_maps,
             sb,
             geometry,
             now: self.now,
@@ -475,6 +479,8 @@ impl<'d> Rounds<'d> {
             |it: &&Problem| self.scope == RepairScope::All || it.code.kind().preen != Preen::Leaves;
         let problems = examined.report.problems.iter().filter(is_in_scope);
         let problems: Vec<Problem> = problems.cloned().collect();
+        let of_maps = problems.iter().filter(|it| shared::is_of_map(it.code));
+        self.damaged_maps.extend(of_maps.filter_map(|it| it.ino));
         loop {
             let untried = problems.iter().filter(|it| !self.tried.contains(*it));
             let Some(step) = untried.filter_map(|it| step_of(it.code)).min() else {

@@ -16,6 +16,8 @@ pub struct Edit<'a, 'd> {
     pub geometry: Geometry,
     /// Groups with a bitmap whose block was chosen before it was known what is in use.
     pub placed: &'a mut BTreeSet<u32>,
+    /// Inodes whose map was damaged in this round or one before.
+    pub damaged_maps: &'a BTreeSet<u32>,
     /// The time that is stamped on what is deleted or made.
     pub now: u32,
     /// Something was changed in this round.

@@ -1,7 +1,7 @@
 //! Blocks that several files claim, or a file and metadata: all but the first claimant get copies in free space.
 //!
-//! Metadata comes first, then the file system's own files, then inodes by number, those with a sound map first: what a
-//! damaged map points to may be anything. A claimant that needs a copy gets it
+//! Metadata comes first, then the file system's own files, then inodes by number, those whose map was sound before the
+//! repair first: what a damaged map points to may be anything. A claimant that needs a copy gets it
 //! for each cluster, and a new map; the old blocks of its map are given up.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -54,11 +54,13 @@ pub fn claimants(problems: &[Problem]) -> BTreeSet<u32> {
     shared.filter_map(|it| it.ino).collect()
 }
 
-/// Gives every claimant blocks of its own. `all` are the problems of all steps.
-pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem], all: &[Problem]) {
-    let of_maps = all.iter().filter(|it| it.code.kind().class == Class::Map);
-    let of_maps = of_maps.filter(|it| !needs_copies(it.code));
-    let damaged: HashSet<u32> = of_maps.filter_map(|it| it.ino).collect();
+/// Whether a problem with this code is damage to the map of an inode.
+pub fn is_of_map(code: Code) -> bool {
+    code.kind().class == Class::Map && !needs_copies(code)
+}
+
+/// Gives every claimant blocks of its own.
+pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
     let mut all = Claimants {
         shared: runs(problems),
         owners: HashMap::new(),
@@ -68,6 +70,7 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem], all: &[
     let inos = claimants(problems);
     let special = |ino: u32| facts.sb.journal_ino() != Some(Ino(ino)) && ino >= 11;
     let mut inos: Vec<u32> = inos.into_iter().collect();
+    let damaged = edit.damaged_maps;
     inos.sort_by_key(|ino| (special(*ino), damaged.contains(ino), *ino));
     all.bad_blocks(edit);
     for ino in inos.into_iter().map(Ino) {

@@ -22,7 +22,7 @@ pub fn mend_step(edit: &mut Edit<'_, '_>, step: Step, examined: &Examined, probl
     match step {
         Step::Layout | Step::System => mend_system(edit, facts, examined, problems),
         Step::Inodes => mend_inodes(edit, facts, examined, problems),
-        Step::Contents => mend_contents(edit, facts, examined, problems),
+        Step::Contents => mend_contents(edit, facts, problems),
         Step::Names => {
             if edit.has(Feature::QUOTA) {
                 quota::leave_unnamed(edit, problems);
@@ -101,18 +101,13 @@ fn mend_inodes(edit: &mut Edit<'_, '_>, facts: &Facts, examined: &Examined, prob
     }
 }
 
-fn mend_contents(
-    edit: &mut Edit<'_, '_>,
-    facts: &Facts,
-    examined: &Examined,
-    problems: &[Problem],
-) {
+fn mend_contents(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
     let shared = shared::claimants(problems);
     if problems
         .iter()
         .any(|it| it.code == Code::BlockSharedRun || shared::needs_copies(it.code))
     {
-        shared::run(edit, facts, problems, &examined.report.problems);
+        shared::run(edit, facts, problems);
         if shared.contains(&Ino::RESIZE.0) {
             special::resize_inode(edit);
         }

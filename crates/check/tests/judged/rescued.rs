@@ -449,6 +449,17 @@ fn a_block_that_two_files_claim_stays_with_the_first_where_none_is_free() {
     assert_eq!(after[&second], [0; 700]);
 }
 
+/// Too few blocks are free for copies of all.
+#[test]
+fn of_two_files_with_the_same_map_the_one_whose_checksums_are_right_keeps_its_blocks() {
+    let mut damaged = Damaged::new(seed("default-2k"));
+    let before = contents(&damaged.bytes);
+    let holes = damaged.bytes[damaged.slot(15)].to_vec();
+    damaged.change_inode(12, |slot| slot.copy_from_slice(&holes));
+    let (new, _) = mended(&damaged.bytes, "the map of 15 in 12");
+    assert!(contents(&new)[&15] == before[&15]);
+}
+
 #[test]
 fn the_value_of_an_attribute_that_is_gone_becomes_a_file() {
     let fill = |root: PathBuf| {
