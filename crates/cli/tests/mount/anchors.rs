@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 
 use testkit::{KernelMount, LoopDevice};
 
-use crate::served::{Served, can_mount, image, lanefs, said};
+use crate::served::{
+    Served, can_mount, image, in_a_namespace, lanefs, said, unmount_by_the_system,
+    without_namespaces,
+};
 
 const SIZE: u64 = 64 << 20;
 /// Options of a mount whose server is stopped while other processes use a file on it as their device. With these
@@ -138,6 +141,7 @@ fn umount_returns_when_the_image_is_clean() {
     if !can_anchor() {
         return;
     }
+    let _guard = without_namespaces();
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path(), "a.img", SIZE, &[]);
     for lazily in [false, true] {
@@ -154,7 +158,7 @@ fn umount_returns_when_the_image_is_clean() {
                 // The last file is closed after the call that closes it has returned.
                 served.wait();
             }
-            None => drop(testkit::run("umount", &[text(&root)])),
+            None => unmount_by_the_system(&root),
         }
         assert!(is_clean(&image), "{lazily}");
         testkit::e2fsck(&image);
@@ -170,6 +174,7 @@ fn a_server_that_is_killed_keeps_nobody_from_the_image_and_its_mount_is_named() 
     if !can_anchor() {
         return;
     }
+    let _guard = without_namespaces();
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path(), "a.img", SIZE, &[]);
     let place = folder.path().join("place");
@@ -212,8 +217,8 @@ fn a_server_that_is_killed_keeps_nobody_from_the_image_and_its_mount_is_named() 
     assert!(beside.status.success(), "{}", said(&beside));
     assert!(said(&beside).contains(&umount), "{}", said(&beside));
     assert_eq!(fs::read(other.join("file")).unwrap(), b"synced");
-    testkit::run("umount", &[text(&place)]);
-    testkit::run("umount", &[text(&other)]);
+    unmount_by_the_system(&place);
+    unmount_by_the_system(&other);
     assert!(is_clean(&image));
     testkit::e2fsck(&image);
     until(|| loop_devices(&image) == 0);
@@ -336,6 +341,7 @@ fn a_mount_in_another_namespace_keeps_the_image_open_until_that_is_gone() {
     let image = image(folder.path(), "a.img", SIZE, &[]);
     let mut served = Served::start(&image, NO_COMMITS);
     fs::write(served.path().join("file"), "file").unwrap();
+    let _guard = in_a_namespace();
     let mut unshare = Command::new("unshare");
     let arguments = [
         "--mount",
@@ -350,7 +356,7 @@ fn a_mount_in_another_namespace_keeps_the_image_open_until_that_is_gone() {
     let mut ready = [0];
     let mut out = namespace.stdout.take().unwrap();
     std::io::Read::read_exact(&mut out, &mut ready).unwrap();
-    testkit::run("umount", &[text(served.path())]);
+    unmount_by_the_system(served.path());
     assert!(is_running(&served));
     drop(namespace.stdin.take());
     namespace.wait().unwrap();
@@ -400,6 +406,7 @@ fn a_block_device_that_was_asked_for_is_there_or_the_mount_fails() {
         "$LANEFS" mount -o fuseblk a.img place && exit 1
         "$LANEFS" mount a.img place && "$LANEFS" tune place sync && "$LANEFS" umount place"#;
     fs::create_dir(folder.path().join("place")).unwrap();
+    let _guard = in_a_namespace();
     let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", script])
         .env("LANEFS", lanefs().get_program())
@@ -470,6 +477,7 @@ fn a_line_of_fstab_is_mounted_once() {
         format!("{here}/three.img {here}/three fuseblk.lanefs acl,barrier=1,data=ordered 0 2\n"),
     ];
     fs::write(folder.path().join("fstab"), lines.concat()).unwrap();
+    let _guard = in_a_namespace();
     let output = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "sh", "-ec", FSTAB])
         .current_dir(folder.path())
@@ -491,6 +499,7 @@ fn an_image_and_a_directory_are_mounted_as_mount_fuse_asks_for_it() {
     if !can_anchor() {
         return;
     }
+    let _guard = without_namespaces();
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path(), "a.img", SIZE, &[]);
     let place = folder.path().join("place");
@@ -500,7 +509,7 @@ fn an_image_and_a_directory_are_mounted_as_mount_fuse_asks_for_it() {
     let output = mount.output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     fs::write(place.join("file"), "file").unwrap();
-    testkit::run("umount", &[text(&place)]);
+    unmount_by_the_system(&place);
     assert!(is_clean(&image));
 }
 
@@ -533,7 +542,7 @@ fn a_block_device_is_the_source_of_its_mount() {
         let refused = lanefs().arg(command).arg(path).output().unwrap();
         assert!(said(&refused).contains("in use"), "{}", said(&refused));
     }
-    testkit::run("umount", &[text(path)]);
+    unmount_by_the_system(path);
     // Tests that make namespaces of mounts keep the mount until these end.
     assert!(served.wait().success());
     assert!(is_clean(&image));
@@ -569,7 +578,7 @@ fn a_block_device_is_the_source_of_its_mount() {
     assert_eq!(refused.status.code(), Some(32));
     let umount = format!("umount {}", dead.path().display());
     assert!(said(&refused).contains(&umount), "{}", said(&refused));
-    testkit::run("umount", &[text(dead.path())]);
+    unmount_by_the_system(dead.path());
     until(|| !is_claimed(path));
     let served = Served::start(path, "");
     assert_eq!(fs::read(served.path().join("more")).unwrap(), b"more");

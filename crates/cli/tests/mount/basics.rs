@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use testkit::{KernelMount, Manifest};
 
-use crate::served::{Served, can_mount, image, lanefs, said};
+use crate::served::{Served, can_mount, image, in_a_namespace, lanefs, said};
 
 const SIZE: u64 = 64 << 20;
 
@@ -335,6 +335,7 @@ fn any_user_mounts_and_unmounts_through_fusermount3() {
     // The program may lie where others may not look.
     let program = folder.path().join("lanefs");
     testkit::copy_program(lanefs().get_program(), &program);
+    let _guard = in_a_namespace();
     let output = Command::new("unshare")
         .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
         .args(["sh", "-c", AS_NOBODY])

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::hand::Hand;
-use crate::served::{Served, can_mount, image, said};
+use crate::served::{Served, can_mount, image, said, unmount_by_the_system};
 
 const SIZE: u64 = 64 << 20;
 
@@ -257,7 +257,7 @@ fn a_shut_down_mount_refuses_everything_and_loses_nothing_that_was_synced() {
     ] {
         assert_eq!(refused.unwrap_err().raw_os_error(), Some(5));
     }
-    testkit::run("umount", &[root.to_str().unwrap()]);
+    unmount_by_the_system(&root);
     // It could not leave a clean image.
     assert!(!served.wait().success());
     assert!(

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -26,6 +26,34 @@ pub fn can_mount() -> bool {
         return false;
     }
     true
+}
+
+/// Held for writing while a test has a mount namespace, and for reading while one relies on the end of a mount by
+/// umount(8). A new namespace has copies of all mounts, so an unmount elsewhere does not end their file systems.
+static NAMESPACES: RwLock<()> = RwLock::new(());
+
+/// To be held by a test while it has a mount namespace.
+pub fn in_a_namespace() -> RwLockWriteGuard<'static, ()> {
+    NAMESPACES.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// To be held by a test from the mount to a umount(8) that must return when the image is closed.
+pub fn without_namespaces() -> RwLockReadGuard<'static, ()> {
+    NAMESPACES.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Unmounts by umount(8), again while programs that other tests start hold this process's files for a moment.
+pub fn unmount_by_the_system(place: &Path) {
+    let start = Instant::now();
+    loop {
+        let output = Command::new("umount").arg(place).output().unwrap();
+        if output.status.success() {
+            return;
+        }
+        let is_passing = said(&output).contains("busy") && start.elapsed() < PATIENCE;
+        assert!(is_passing, "{}", said(&output));
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// The program under test.

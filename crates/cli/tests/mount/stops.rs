@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use testkit::{DiskState, FailingDisk};
 
-use crate::served::{Served, can_mount, image, lanefs, said};
+use crate::served::{Served, can_mount, image, in_a_namespace, lanefs, said};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -280,6 +280,7 @@ fn a_mount_in_the_background_tells_the_systems_log_that_it_stopped() {
         return testkit::skip("needs python3 and unshare");
     }
     let folder = tempfile::tempdir().unwrap();
+    let _guard = in_a_namespace();
     let output = Command::new("unshare")
         .args(["-m", "sh", "-c", BACKGROUND])
         .env("T", folder.path())
