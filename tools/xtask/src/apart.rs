@@ -14,7 +14,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -29,13 +29,32 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
         return Command::new(program);
     }
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let here = std::env::current_dir().unwrap_or_default();
+    let kept = [
+        std::env::current_dir().unwrap_or_default(),
+        std::env::temp_dir(),
+    ];
     let mut command = Command::new("unshare");
     command
         .args(["--mount", "sh", "-c", DETACH, "sh"])
-        .args(images_of_others(&mounts, &here))
+        .args(images_of_others(&mounts, &kept))
         .arg("--")
         .arg(program);
+    command
+}
+
+/// The same command, to run apart. How it treats the standard streams is not taken over.
+pub fn apart(it: &Command) -> Command {
+    let mut command = command(it.get_program());
+    command.args(it.get_args());
+    for (name, value) in it.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    if let Some(folder) = it.get_current_dir() {
+        command.current_dir(folder);
+    }
     command
 }
 
@@ -49,8 +68,8 @@ fn is_allowed() -> bool {
 }
 
 /// Where images are mounted, by a FUSE server or through a loop device, as `mounts` lists them
-/// (`/proc/self/mountinfo`); without those that `here` is in.
-fn images_of_others(mounts: &str, here: &Path) -> Vec<PathBuf> {
+/// (`/proc/self/mountinfo`); without those that one of the folders `kept` is in.
+fn images_of_others(mounts: &str, kept: &[PathBuf]) -> Vec<PathBuf> {
     let places = mounts.lines().filter_map(|line| {
         let (mount, file_system) = line.split_once(" - ")?;
         let (kind, source) = file_system.split_once(' ')?;
@@ -58,7 +77,8 @@ fn images_of_others(mounts: &str, here: &Path) -> Vec<PathBuf> {
         let is_image = is_fuse || source.starts_with("/dev/loop");
         is_image.then(|| unescaped(mount.split(' ').nth(4).unwrap_or_default()))
     });
-    places.filter(|place| !here.starts_with(place)).collect()
+    let is_kept = |place: &PathBuf| kept.iter().any(|folder| folder.starts_with(place));
+    places.filter(|place| !is_kept(place)).collect()
 }
 
 /// A path of the kernel's table, in which blanks, tabs, newlines and backslashes are written as `\ooo`.
@@ -103,7 +123,7 @@ mod tests {
             45 30 0:50 / /d rw - fuse.lanefs /d.img rw\n\
             46 30 7:4 / /work rw - ext4 /dev/loop4 rw\n\
             an odd line\n";
-        let found = images_of_others(mounts, Path::new("/work/tree"));
+        let found = images_of_others(mounts, &["/work/tree".into()]);
         assert_eq!(found, ["/a b", "/c", "/d"].map(PathBuf::from));
         let script = format!("umount() {{ echo \"$2\"; }}; {DETACH}");
         let output = Command::new("sh")

@@ -173,8 +173,8 @@ impl Suite {
             .map(|(variable, value)| format!(" {variable}={value}"))
             .collect();
         println!("==> {}{}", self.name, env.concat());
-        let status = crate::cargo()
-            .current_dir(root)
+        let mut test = crate::cargo();
+        test.current_dir(root)
             .args(["test", "--release", "--locked", "--quiet"])
             .args(self.of)
             .args(["--", "--nocapture", "--test-threads=1"])
@@ -185,7 +185,8 @@ impl Suite {
                     .iter()
                     .copied()
                     .filter(|(variable, _)| !is_set(variable)),
-            )
+            );
+        let status = crate::apart::apart(&test)
             .status()
             .map_err(|error| format!("cargo does not start: {error}"))?;
         if status.success() {
@@ -242,13 +243,13 @@ fn over_io_uring(root: &Path) -> Result<(), String> {
     parameter.lock().map_err(failed)?;
     let before = fs::read_to_string(PARAMETER).map_err(failed)?;
     fs::write(PARAMETER, "Y").map_err(failed)?;
-    let status = crate::cargo()
-        .current_dir(root)
+    let mut test = crate::cargo();
+    test.current_dir(root)
         .env("LANEFS_MOUNT_OPTIONS", "io_uring=on")
         .args(["test", "--release", "--locked", "--quiet"])
         .args(MOUNTED)
-        .args(["--", "--skip", "rings::"])
-        .status();
+        .args(["--", "--skip", "rings::"]);
+    let status = crate::apart::apart(&test).status();
     fs::write(PARAMETER, before.trim()).map_err(failed)?;
     match status.map_err(|error| format!("cargo does not start: {error}"))? {
         status if status.success() => Ok(()),
