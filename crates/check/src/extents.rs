@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use ondisk::{Ino, extent};
+use ondisk::{Generation, Ino, extent, inode};
 
 use crate::map::{MapRun, Sink, word16, word32};
 use crate::problem::Code;
@@ -46,7 +46,7 @@ pub fn is_header(bytes: &[u8]) -> bool {
 pub struct ExtentWalk<'a> {
     pub volume: &'a Volume<'a>,
     pub ino: Ino,
-    pub seed: u32,
+    pub generation: Generation,
     pub is_directory: bool,
 }
 
@@ -176,9 +176,9 @@ impl ExtentWalk<'_> {
             sink.problem(self.problem(Code::ExtentHeader).block(leaf));
             return None;
         }
-        if self.volume.geometry.has_metadata_csum()
-            && extent::verify_tail(&node, self.seed).is_err()
-        {
+        let geometry = &self.volume.geometry;
+        let seed = || inode::checksum_seed(geometry.csum_seed(), self.ino, self.generation);
+        if geometry.has_metadata_csum() && extent::verify_tail(&node, seed()).is_err() {
             sink.problem(self.problem(Code::ExtentChecksum).block(leaf));
         }
         if depth(&node) != wanted {

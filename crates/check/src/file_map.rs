@@ -19,7 +19,7 @@ pub fn walk(volume: &Volume<'_>, ino: Ino, inode: &Inode, sink: &mut dyn Sink) {
         let walk = extents::ExtentWalk {
             volume,
             ino,
-            seed: volume.seed(ino, inode),
+            generation: inode.generation(),
             is_directory: inode.file_type() == Some(FileType::Directory),
         };
         walk.walk(inode.block_area(), sink);

@@ -40,6 +40,7 @@ mod geometry;
 mod htree;
 mod indirect;
 mod inode;
+mod inode_checksum;
 mod inodes;
 pub mod limits;
 mod links;
