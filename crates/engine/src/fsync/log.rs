@@ -3,30 +3,33 @@
 //!
 //! # Trouble cases
 //!
-//! What goes wrong when a log has too little, too much, or the wrong order. A test of each replays the
-//! log as Linux does and as e2fsck does.
+//! What goes wrong if a log has too little, too much, or the wrong order. A test of each case replays the log as Linux
+//! does and as e2fsck does.
 //!
-//! - A renamed over B, then an fsync of the file: both names, the file and B's old inode are logged if that has another
-//!   name, or else the fsync is a full commit. Otherwise A and B both name the file, which has one link.
-//! - A removed and made again, fsync of A: A is taken from the old inode, then given to the new one; else Linux keeps
-//!   the old file under A, and the new inode is left unattached.
-//! - A linked as B, removed and made again, fsync of A: B and its inode are logged too; else the old data are gone
-//!   under both names.
-//! - An inode's number used again in the same transaction: never happens, numbers are free for others after a full
-//!   commit; else e2fsck gives the new file the old one's blocks.
-//! - A file unlinked while open, another one fsynced: nothing is logged of an inode without links; else Linux refuses
-//!   the mount.
-//! - A moved to B and back: nothing of either name is logged; otherwise a second replay does not find the name.
+//! - A is renamed over B, then the file is fsynced. If B's old inode has another name, both names, the file and that
+//!   inode are logged; if it has none, the fsync is a full commit. Without this, A and B would both name the file,
+//!   which has one link.
+//! - A is removed and created again, then A is fsynced. The log removes A from the old inode, then adds it for the new
+//!   one. Without this, Linux would keep the old file under A, and the new inode would have no name.
+//! - A is linked as B, removed and created again, then A is fsynced. B and its inode are logged too. Without this, the
+//!   old data would be lost under both names.
+//! - An inode number is freed and used again in one transaction. This never happens: a number is free for other files
+//!   only after a full commit. Otherwise e2fsck would give the new file the old one's blocks.
+//! - A file is unlinked while it is open, then another one is fsynced. An inode without links is not logged. Otherwise
+//!   Linux would refuse the mount.
+//! - A is moved to B and back. Neither name is logged. Otherwise a second replay would not find the name that it is to
+//!   remove.
 //!
-//! So the log is not a queue of operations. For each inode and each name it keeps what the disk has, what the log has
-//! and what is there now, and writes the difference, closed over names and inodes ([`closure`]), in an order in which
-//! no link count passes through 0 ([`FsyncLog`], [`records`]). What can't be expressed is committed in full.
+//! So the log is not a queue of operations. For each inode and each name it knows three states: what the disk has, what
+//! the log has, and what exists now. It writes the difference, for a set of inodes and names that belong together
+//! ([`closure`]), in an order in which no link count passes through 0 ([`FsyncLog`], [`records`]). What records can't
+//! express is committed in full.
 //!
-//! [`LogTree`] is the concurrent B+tree under it: a logged inode's item is rewritten with its leaf alone locked.
+//! [`LogTree`] is the concurrent B+tree under it: a logged inode's item is rewritten with only its leaf locked.
 //!
-//! The log is made of what changed since the last full commit, which `inode::changes` keeps. This part of the room
-//! knows no inode in memory. It stands below the token, whose commit must end the log: [`running`] has the running
-//! transaction's log.
+//! The log is made of what changed since the last full commit, which `inode::changes` keeps. This module does not use
+//! inodes in memory. It comes before `token` in the order of modules, because the token's commit must end the log:
+//! [`running`] has the running transaction's log.
 
 mod area;
 mod batches;
