@@ -1,7 +1,7 @@
 //! Atomics whose every use is a point at which a scheduled thread may lose its turn. A schedule runs one thread at a
 //! time, so what it explores is sequentially consistent, whatever the orderings say. Every use of an `Ordering` has a
-//! comment that begins with its name and says what it pairs with. Flags and pointers are the standard library's own,
-//! which others' libraries ask for; they are no points.
+//! comment that begins with its name and says what it pairs with. `AtomicBool` and `AtomicPtr` are the standard
+//! library's own types, because other libraries ask for them; their uses are not points.
 
 use std::sync::atomic as plain;
 

@@ -1,4 +1,4 @@
-//! Time: a monotonic clock for measuring and the wall clock for stamps on disk. Nobody else reads a clock, so a test
+//! Time: a monotonic clock for measuring and the wall clock for stamps on disk. No other code reads a clock, so a test
 //! can pass its own times everywhere else. A scheduled thread sees its schedule's time, which passes only with what its
 //! threads do.
 

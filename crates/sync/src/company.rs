@@ -1,8 +1,8 @@
-//! How long a leader waits for company: for other threads to ask for what it is about to do for all that asked.
+//! How long a leader waits for company: for other threads that want the same flush or commit.
 //!
 //! Threads that the last flush or commit released often come back at once, and a thread that comes too late waits for
-//! a whole one more. An eighth of what that takes is little for the threads that are there, and enough for one that
-//! is on the way. Pure.
+//! another whole one. An eighth of the last one's time costs the waiting threads little, and is enough for a thread
+//! that is on its way. Pure.
 
 use crate::clock::Duration;
 

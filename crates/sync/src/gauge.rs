@@ -1,6 +1,6 @@
-//! How far the threads of a simulation are: a recording device writes this next to each request, so that a power cut
-//! can be chosen by what was under way. In builds without the feature `simulate`, and on threads that are not
-//! scheduled, nothing is counted and nothing costs anything.
+//! What the threads of a simulation are in the middle of: open handles, epochs not durable yet. A recording device
+//! writes this next to each request, so that a power cut can be chosen by it. In builds without the feature `simulate`,
+//! and on threads that are not scheduled, nothing is counted and nothing costs anything.
 
 /// Something that threads are in the middle of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

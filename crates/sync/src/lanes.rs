@@ -1,9 +1,10 @@
-//! One value a thread, on cache lines of its own, that others can walk: slots of handles, lists of changes, leases.
+//! One value for each thread, on cache lines of its own, such as slots of handles, lists of changes and leases. Other
+//! threads can visit all of them.
 //!
-//! A thread that first asks gets the lowest index that no living thread has, and gives it back when it ends; so the
-//! number of lanes follows the number of threads at one time, and a value outlives its thread and passes, as it is,
-//! to the next thread of that index. Lanes never move and are freed with the [`Lanes`] only. Looking up one's own
-//! lane writes nothing shared; a thread's first look-up takes one lock, the innermost of all.
+//! A thread that asks for the first time gets the lowest index that no living thread has, and gives it back when it
+//! ends. So the number of lanes follows the number of threads at one time, and a value outlives its thread and passes,
+//! as it is, to the next thread of that index. Lanes never move and are freed with the [`Lanes`] only. A thread that
+//! finds its lane writes nothing shared; the first time it takes one lock, the innermost of all.
 
 use std::sync::OnceLock;
 

@@ -1,18 +1,18 @@
-//! The one crate that names a lock, an atomic, a thread or a clock; all others get them here, so that every lock has
-//! a [`Rank`] and the whole can be run under a deterministic scheduler or tracing later.
+//! The one crate that names a lock, an atomic, a thread or a clock; all others get them here, so that every lock has a
+//! [`Rank`] and everything can run under a deterministic scheduler.
 //!
 //! [`Mutex`] and [`RwLock`] are parking_lot's (no poisoning) plus a rank. Builds with debug assertions keep each
-//! thread's stack of held locks and panic when a lock is waited for that does not come later in [`Rank`]'s order
-//! than all locks held, naming both places. Other builds store and check nothing.
+//! thread's stack of held locks. They panic if a thread waits for a lock that is not after all the locks it holds in
+//! [`Rank`]'s order; the message names both places. Other builds store and check nothing.
 //!
 //! [`Hint`], [`Statistic`], [`Balance`], [`OwnThread`], [`Guarded`] and [`Stamp`] are atomic words that carry their
 //! memory ordering and its reason. [`Counter`] counts without two threads writing one cache line. [`Queue`] hands work
 //! from thread to thread with bounded memory. [`rcu`] is a table that is read without a lock, [`Latest`] a few words.
-//! [`thread`] and [`clock`] are the standard library's, in one place; [`company`] is how long leaders wait for others.
-//! [`gauge`] tells a simulation how far other threads are.
+//! [`thread`] and [`clock`] are the standard library's, in one place; [`company`] decides how long leaders wait for
+//! others. [`gauge`] tells a simulation what its threads are in the middle of.
 //!
 //! With the feature `simulate`, threads started within `schedule::run` run one at a time, and a seed decides which one
-//! at each lock, wait and atomic; all other threads run as ever, a little slower.
+//! at each lock, wait and atomic; all other threads run as usual, a little slower.
 
 #[cfg(feature = "simulate")]
 #[path = "atomic_points.rs"]

@@ -8,9 +8,9 @@
 //!
 //! The table is an array of buckets, one cache line each, with up to five entries in the line and the others in lines
 //! chained to it. A change takes the lock of one bucket. The table grows by a second array, into which buckets move one
-//! by one; a reader that finds its bucket moved looks in the second array. No thread waits for that. An entry leaves by
-//! hand ([`LockedBucket::remove`]), or when a [`Hand`] passes and finds that no thread used the entry since the hand
-//! last passed.
+//! by one; a reader that finds its bucket moved looks in the second array. No thread waits for that. An entry leaves
+//! when it is removed ([`LockedBucket::remove`]), or when a [`Hand`] passes and finds that no thread used the entry
+//! since the hand last passed.
 //!
 //! A [`SwitchedTable`] can also be used in a plain form, under one lock and without guards; the form may be changed
 //! while threads use it (`rcu/switched.rs`).

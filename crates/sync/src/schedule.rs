@@ -2,13 +2,13 @@
 //! begins) the seed decides which one goes on. The same seed and the same work give the same run, on every machine.
 //!
 //! The threads are the system's own, and pass a baton: the right to run. Every primitive of this crate hands it on
-//! before it acts, tries its lock instead of waiting for it, and waits by giving the baton away until somebody frees
-//! the lock; so no thread ever waits in the system for another that has not the baton. Time is a number that grows by a
-//! microsecond with each point; when all threads wait and one of them with a limit, it jumps to that limit.
+//! before it acts, tries its lock instead of waiting for it, and waits by giving the baton away until the lock is free.
+//! So no thread ever waits in the system for a thread that does not have the baton. Time is a number that grows by a
+//! microsecond with each point; when all threads wait, and one of them has a time limit, it jumps to that limit.
 //!
-//! Found out here, not by a time limit: all threads wait (a deadlock, told with every thread's place), and more points
-//! than [`SchedulePlan::points`] (a livelock). Then, and when a thread panics, all threads of the run panic and unwind
-//! with the system's locks, and [`run`] gives the first cause.
+//! The schedule detects by itself that all threads wait (a deadlock, reported with every thread's place) and that a run
+//! has more points than [`SchedulePlan::points`] (a livelock). Then, and when a thread panics, all threads of the run
+//! panic and unwind with the system's locks, and [`run`] reports the first cause.
 //!
 //! What is explored is sequentially consistent. A thread that is not part of the run must not hold a lock that the run
 //! wants, and `OnceLock`s must not be initialised by code that gives the baton away. Lock: the state's own, held for a

@@ -1,5 +1,5 @@
-//! Where the primitives ask whose turn it is. Without the feature `simulate` every answer is "nobody schedules you",
-//! known when compiling; with it, [`crate::schedule`] answers for the threads that it runs.
+//! Where the primitives ask whose turn it is. Without the feature `simulate` every answer is that the thread is not
+//! scheduled, which the compiler knows; with it, [`crate::schedule`] answers for the threads that it runs.
 
 #[cfg(feature = "simulate")]
 pub(crate) use crate::schedule::turn::*;

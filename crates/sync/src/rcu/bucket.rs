@@ -1,4 +1,4 @@
-//! Buckets: a cache line with a lock, what it holds, and what hangs on it; and arrays of them.
+//! Buckets, and arrays of them. A bucket is a cache line with a lock and entries, and the lines chained to it.
 //!
 //! A bucket's entries are changed under its lock and read without it. A bucket owns the lines chained to it, not what
 //! the entries point at: the table does.

@@ -1,23 +1,25 @@
 //! Grace periods: what is given to a [`Domain`] is dropped after every [`Guard`] that was there then.
 //!
-//! There is a counted epoch. A guard publishes in its thread's lane the epoch that it read; the epoch goes up by one
-//! when every lane with a guard shows the present one. What is given away in epoch `r` is dropped in `r + 2` or later.
+//! The domain has a number, the epoch. A guard publishes in its thread's lane the epoch that it read; the epoch rises
+//! by one when every lane with a guard shows the current one. What is given away in epoch `r` is dropped in `r + 2` or
+//! later.
 //!
 //! Why that is enough. Let a thread take X out of reach, then read the epoch, `r`, and give X away. X is dropped only
-//! after somebody looked through the lanes while the epoch was `r + 1`. All these are SeqCst, as are a guard's
-//! publication and the loads by which readers reach things, so they have one order. If that look came after a guard's
-//! publication, it saw the guard: one that could reach X read the epoch before X was out of reach, so at most `r`, and
-//! stopped the look. If it came before, the guard's loads come after X was out of reach, and don't find it.
+//! after some thread looked through the lanes while the epoch was `r + 1`. All these are SeqCst, as are a guard's
+//! publication and the loads by which readers reach things, so they have one order. If that look comes after a guard's
+//! publication, it sees the guard: a guard that could reach X read the epoch before X was out of reach, so it shows at
+//! most `r`, and keeps the epoch from rising. If the look comes first, the guard's loads come after X was out of reach,
+//! and don't find it.
 //!
 //! A lane's word is the epoch and how many guards there are. Only the lane's own thread writes it, so that a guard is
-//! one exchange and one store. Where it can't be sure of that (a thread that is being torn down, a schedule's
-//! thread) it shares a lane, and every change is an exchange.
+//! one exchange and one store. A thread that may have no lane of its own (one that is being torn down, or runs under a
+//! schedule) shares one, and every change is an exchange.
 //!
 //! What a thread gave away waits in its lane, and is dropped by a thread that gives away more; the domain has no thread
 //! of its own. When a lane has [`BATCH`] things more than the last look left there, its thread raises the epoch by one,
-//! if no guard prevents that, and drops what is old enough. So about two batches a lane wait, and more only while a
-//! guard stays, without a bound. When a thread ends, its things stay in its lane until the next thread of that lane
-//! gives away more, [`Domain::flush`] is called, or the domain is dropped.
+//! if no guard prevents that, and drops what is old enough. So about two batches wait in each lane, and any number
+//! while a guard stays. When a thread ends, its things stay in its lane until the next thread of that lane gives away
+//! more, [`Domain::flush`] is called, or the domain is dropped.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;

@@ -1,9 +1,9 @@
-//! Hands that go round a table and take out what nobody uses: each over a part of the buckets, so that several go at
-//! once, and nothing is listed anywhere.
+//! Hands that go round a table and take out entries that no thread uses. Each hand has its own part of the buckets, so
+//! several can move at once, and no list of entries is needed.
 //!
-//! A hand marks the entries of some buckets and comes back for them later: behind a grace period, and when it has
-//! marked a quarter of its part, or all that it was asked to look at. What was found in between lost its mark and
-//! stays. Why what goes is used by nobody: `table.rs`.
+//! A hand marks the entries of some buckets, and comes back to them after a grace period and after it has marked a
+//! quarter of its part. An entry that was found meanwhile has lost its mark, and stays. `table.rs` explains why no
+//! thread uses an entry that leaves.
 
 use std::collections::VecDeque;
 use std::ops::Range;
