@@ -1,14 +1,14 @@
-//! Writes that wait until it is known that they are wanted: a command that fails has changed no byte of the device, not
-//! even those that opening a file system changes.
+//! Writes that wait until a command has succeeded: a command that fails changes no byte of the device, not even those
+//! that opening a file system changes.
 //!
-//! All requests are kept in their order, flushes among them, and are made in that order by [`HeldDevice::release`]: a
-//! crash at any moment leaves what it would have left without this device. Until then nothing is durable, whatever a
-//! flush says. What is written waits in memory up to a bound, and beyond it in a [`SpoolFile`], so the bound limits
-//! memory but never lets a request through early. [`HeldDevice::release`] first reserves room below for everything that
-//! waits: where the host's disk is full, nothing is written either.
+//! All requests are kept in their order, flushes included, and [`HeldDevice::release`] makes them in that order, so a
+//! crash meanwhile leaves what it could have left without this device. Before that nothing is durable, although flushes
+//! succeed. Written bytes wait in memory up to a bound, and beyond it in a [`SpoolFile`], so the bound limits memory
+//! but never lets a request through early. [`HeldDevice::release`] first reserves room below for everything that waits:
+//! if the host's disk is full, nothing is written.
 //!
-//! One lock ([`Rank::DeviceOrder`]) around the kept requests, held across requests to the device below. A crash leaves
-//! the device as it was, and no file.
+//! One lock ([`Rank::DeviceOrder`]) around the kept requests, held across requests to the device below. A crash before
+//! the release leaves the device as it was, and no file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

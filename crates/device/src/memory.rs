@@ -1,10 +1,10 @@
 //! A sparse device in memory: a 64 TiB one costs what is written to it, and zeros written where nothing was are free.
 //!
-//! Bytes live in chunks of 4 KiB, in tables of rows, sharded by rows, so that threads that write in different rows
-//! share nothing. A read holds one shard's lock ([`Rank::Device`]) for reading, a write for writing, one chunk at a
-//! time. The places of a row's chunks are adjacent, so a thread that reads chunk after chunk finds the next place in
-//! the same cache line. Chunks are allocated in slabs: one allocation for each chunk would be a system call each, in
-//! which threads wait for each other. Nothing survives the process.
+//! Bytes are kept in chunks of 4 KiB. 64 adjacent chunks are a row, and each row belongs to one of 64 shards, so
+//! threads that write in different shards share nothing. A read holds one shard's lock ([`Rank::Device`]) for reading,
+//! a write for writing, one chunk at a time. The places of a row's chunks are adjacent, so a thread that reads chunk
+//! after chunk finds the next place in the same cache line. Chunks are allocated in slabs: one allocation for each
+//! chunk would be a system call each, in which threads wait for each other. Nothing survives the process.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,8 +1,7 @@
-//! What is written to a device, kept in memory and laid over it: for trying changes out, and for showing a device with
-//! changes that it does not have.
+//! A device with changes that are kept in memory only: to try changes out, or to show the device as if it had them.
 //!
 //! One lock ([`Rank::Device`]) around the changed chunks, held for a copy, never across a request to the device below.
-//! A bound says how much may change. Nothing survives the process, and the device below is only read.
+//! A bound limits how much may change. Nothing survives the process, and the device below is only read.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! A file without a name, in which bytes wait that are too many for memory. It is gone with the process, whatever ends
-//! that. No lock: its owner has one.
+//! A file without a name, for waiting bytes that are too many for memory. It disappears with the process, however that
+//! ends. No lock: its owner has one.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};

@@ -1,4 +1,5 @@
-//! Devices over another device: a part of it, a read-only one, one that counts. No locks of their own.
+//! Devices over another device: a part of it, a read-only one, one that counts requests and bytes. No locks of their
+//! own.
 
 use std::ops::Range;
 

@@ -2,7 +2,7 @@
 //! containers and in the kernel itself included, which `/proc` may not show.
 //!
 //! The kernel grants a read lease only on a file that is not open for writing. The lease is given back at once. A
-//! program that opens the file for writing in between waits that long, or gets `EAGAIN` if it does not wait. No locks.
+//! program that opens the file for writing meanwhile waits until then, or gets `EAGAIN` if it does not wait. No locks.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -1,4 +1,4 @@
-//! What the kernel has made of a block device: mappings (dm: LVM, LUKS and others), arrays (md), caches. sysfs lists
+//! What the kernel has built on a block device: mappings (dm: LVM, LUKS and others), arrays (md), caches. sysfs lists
 //! them in the device's folder `holders`. Nothing is opened.
 
 use std::fs;
