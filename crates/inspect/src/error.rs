@@ -1,4 +1,4 @@
-//! Why something of an image can't be shown.
+//! Why a part of an image can't be shown.
 
 use device::DeviceError;
 use ondisk::{Corrupt, FsBlock, Group, Ino};

@@ -1,5 +1,5 @@
 //! What a file system is, how full it is and in which state. Counts come from the group descriptors, not from the
-//! superblock, whose own are only right after a clean unmount.
+//! superblock, whose counts are only right after a clean unmount.
 
 use core::ops::ControlFlow;
 

@@ -1,6 +1,6 @@
 //! How large the runs of free blocks are, as e2freefrag counts them, and in how many pieces the contents of files lie,
 //! as filefrag does. Looks at every block bitmap and every file's map once and keeps sums by power of two, so that
-//! memory does not depend on the image. What is broken is counted and left out, never an end.
+//! memory does not depend on the image. Broken structures are counted and left out; they never end the survey.
 
 use core::fmt::Display;
 use core::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! Orphans: inodes without a name that wait to be removed or cut, in a list through the inodes or in the orphan file.
+//! Orphans: inodes that recovery must delete or truncate, in a list through the inodes or in the orphan file.
 
 use core::ops::ControlFlow;
 use std::collections::HashSet;

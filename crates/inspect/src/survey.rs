@@ -1,5 +1,5 @@
-//! Looking at all of an image: which blocks are in use, and for what. Group by group: bitmaps first, then the files
-//! whose inodes lie in the group. What is broken is counted and left out, never an end.
+//! A look at all of an image: which blocks are in use, and for what. It goes group by group: bitmaps first, then the
+//! files whose inodes are in the group. Broken structures are counted and left out; they never end the survey.
 
 use core::fmt::Display;
 use core::ops::ControlFlow;

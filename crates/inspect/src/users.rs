@@ -1,5 +1,5 @@
 //! Which programs can use an image: from which release on Linux, e2fsprogs and GRUB know its features. Releases are
-//! those of the projects themselves; distributions carry features back, so an older release may do as well.
+//! those of the projects themselves; distributions port features back, so an older release may know them, too.
 //!
 //! Sources: ext4(5), the release notes of e2fsprogs, the list of features in GRUB's `ext2` module.
 

@@ -1,5 +1,5 @@
-//! What an inode's contents lie in: the runs of its extents or block pointers, and the blocks that hold the map
-//! itself, in logical order. The number of blocks read is bounded by the caller's budget.
+//! Where an inode's contents are: the runs of its extents or block pointers, and the blocks that hold the map itself,
+//! in logical order. The number of blocks read is bounded by the caller's budget.
 
 use core::ops::ControlFlow;
 
