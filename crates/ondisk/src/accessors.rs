@@ -1,4 +1,4 @@
-//! The macro that writes accessors: words outside, the kernel's field names inside.
+//! The macro that writes accessors: methods with names in plain words, for fields with the kernel's names.
 
 /// Writes a getter and a setter for fields of an on-disk structure.
 ///

@@ -1,16 +1,16 @@
 //! Names without case: how casefolded directories compare and hash names.
 //!
-//! The only encoding there is on disk is UTF-8 under Unicode 12.1. A name's folded form is what the kernel's tables
+//! The only encoding that exists on disk is UTF-8 under Unicode 12.1. A name's folded form is what the kernel's tables
 //! make of it: full case folding, canonical decomposition, characters that are ignored by default left out, combining
 //! marks in canonical order. Names of one directory are the same when their folded forms are.
 //!
 //! A name that is not UTF-8 has no folded form: it is the same only as itself, byte for byte, and hashes as it is.
-//! (Continuation bytes too many after a character are kept and do not count as wrong here, as in the kernel.) File
-//! systems with the strict flag refuse to create names that are not UTF-8, but find those that are there.
+//! (Surplus continuation bytes after a character are kept and are not an error here, as in the kernel.) File systems
+//! with the strict flag refuse to create names that are not UTF-8, but find those that are there.
 //!
-//! What Unicode 12.1 had not assigned stands for itself, whatever later versions made of it. The folding and
-//! decomposition of what it had assigned never change (Unicode's stability policy), so that newer tables serve; the
-//! tests compare with e2fsprogs, whose tables are the kernel's.
+//! A character that Unicode 12.1 had not assigned folds to itself, whatever later versions made of it. Folding and
+//! decomposition of assigned characters never change (Unicode's stability policy), so newer tables give the same
+//! result; the tests compare with e2fsprogs, whose tables are the kernel's.
 
 #[cfg(feature = "casefold")]
 mod assigned;

@@ -1,10 +1,9 @@
 //! Geometry: every number of the superblock that places are computed from, checked once and then trusted.
 //!
-//! [`Geometry::new`] is the only way to make one, and everything that multiplies or divides by a number of
-//! the superblock takes it from here. What holds of every geometry: no size is zero; a bitmap fits in a
-//! block; groups times inodes a group fit in 32 bits; there are at most [`MAX_GROUPS`] groups; all blocks
-//! lie on the device and are fewer than 2^48; descriptors are 32 bytes, or with `64bit` a power of two
-//! from 64 to 1024.
+//! [`Geometry::new`] is the only way to make one, and everything that multiplies or divides by a number of the
+//! superblock takes it from here. True of every geometry: no size is zero; a bitmap fits in a block; groups times
+//! inodes a group fit in 32 bits; there are at most [`MAX_GROUPS`] groups; all blocks lie on the device and are fewer
+//! than 2^48; descriptors are 32 bytes, or with `64bit` a power of two from 64 to 1024.
 
 use core::fmt;
 use core::ops::Range;

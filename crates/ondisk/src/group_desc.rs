@@ -1,9 +1,9 @@
 //! Group descriptors: where a group's bitmaps and inode table lie, what is free in it, and its checksums.
 //!
-//! On disk a descriptor has 32 bytes, or with `64bit` as many as the superblock says (64 from every known
-//! mke2fs). In memory it is always the 64-byte form, whose high words are zero when the disk has none.
-//! [`GroupDesc::verify`] is the way from bytes to a descriptor that may be used; [`GroupDesc::store`] the way
-//! back, and the only place that writes a descriptor's checksum. Bytes beyond 64 survive.
+//! On disk a descriptor has 32 bytes, or with `64bit` the size that the superblock gives (64 from every known mke2fs).
+//! In memory it is always the 64-byte form, whose high words are zero when the disk has none. [`GroupDesc::verify`] is
+//! the way from bytes to a descriptor that may be used; [`GroupDesc::store`] the way back, and the only place that
+//! writes a descriptor's checksum. Bytes beyond 64 survive.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};

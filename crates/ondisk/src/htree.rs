@@ -5,11 +5,11 @@
 //! a node:  | one free record of the whole block 8 | entries ... | tail 8 |
 //! ```
 //!
-//! Both look like ordinary directory blocks without names to a reader that knows no index. An entry is a hash and
-//! a directory block: what hashes to it or above, and below the next entry's, is found there. The first entry has no
-//! hash (everything below the second's); its word holds how many entries there are and how many would fit. Below
-//! the root lie `levels` layers of nodes, then leaves. A hash's lowest bit marks a block that continues the one
-//! before it, because names of one hash did not fit it.
+//! Both look like ordinary directory blocks without names to a reader that knows no index. An entry is a hash and a
+//! directory block: that block holds the names whose hashes are at or above the entry's and below the next entry's. The
+//! first entry covers all hashes below the second's; in place of a hash it has the number of entries and the number
+//! that would fit. Below the root lie `levels` layers of nodes, then leaves. A hash's lowest bit marks a block that
+//! continues the one before it, because the names of one hash did not fit in one block.
 //!
 //! Reading is safe for any bytes: [`root`] and [`node`] check everything that the accessors of [`IndexBlock`] rely on.
 

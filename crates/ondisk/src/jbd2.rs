@@ -5,11 +5,11 @@
 //! | superblock | log: descriptor, data..., revoke, commit, ... wraps | gap | fast commits |
 //! ```
 //!
-//! Every block of the log but the copies of data begins with a [`BlockHeader`]. A transaction is one or more
-//! descriptor blocks, each followed by the blocks it names, any number of revoke blocks, and one commit block.
-//! What a tag looks like and which checksums exist is a matter of the journal's features: [`LogFormat`] holds
-//! that. Pure functions over bytes; what comes out of a block is not trusted until `recovery` has compared it with
-//! the device and the file system.
+//! Every block of the log except the copies of data begins with a [`BlockHeader`]. A transaction is one or more
+//! descriptor blocks, each followed by copies of the blocks it names, any number of revoke blocks, and one commit
+//! block. The journal's features decide the form of a tag and which checksums exist: [`LogFormat`] holds that. Pure
+//! functions over bytes; what is read from a block is not trusted until `recovery` has compared it with the device and
+//! the file system.
 
 mod commit;
 mod descriptor;

@@ -1,5 +1,5 @@
-//! Sizes and offsets of every structure, asserted at compile time against the numbers of the kernel's
-//! documentation (Documentation/filesystems/ext4). Nowhere else repeats them.
+//! Sizes and offsets of every structure, asserted at compile time against the numbers of the kernel's documentation
+//! (Documentation/filesystems/ext4). They are written nowhere else.
 
 /// Asserts a structure's size and the offsets of its fields.
 macro_rules! assert_layout {

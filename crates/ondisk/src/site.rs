@@ -1,7 +1,7 @@
-//! Where an image was found to be wrong: one stable number and one sentence a place in the code.
+//! Where an image was found to be wrong: one stable number and one sentence for each place in the code.
 //!
-//! A site is constructed in exactly one place outside tests (`cargo xtask tidy` counts), so that a
-//! message names its origin. Numbers are never reused. Each family of structures has its own hundred.
+//! A site is constructed in exactly one place outside tests (`cargo xtask tidy` counts), so that a message names its
+//! origin. Numbers are never reused. Each family of structures has a hundred numbers of its own.
 
 use core::fmt;
 

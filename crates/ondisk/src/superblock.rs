@@ -1,8 +1,8 @@
 //! The superblock: 1024 bytes at byte 1024 of the device, and copies of it in some groups.
 //!
-//! A view over bytes says whatever the bytes say; [`Superblock::verify`] checks magic, revision and checksum,
-//! and [`crate::Geometry`] checks every number before anything is computed from it. Unknown bits and reserved
-//! bytes survive. Times are seconds since 1970 in 40 bits.
+//! A view over bytes returns whatever is in them; [`Superblock::verify`] checks magic, revision and checksum, and
+//! [`crate::Geometry`] checks every number before anything is computed from it. Unknown bits and reserved bytes
+//! survive. Times are seconds since 1970 in 40 bits.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};

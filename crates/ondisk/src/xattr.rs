@@ -5,10 +5,10 @@
 //! in a block     header (32) | entry | entry | 0 (4)  ...  value | value |      offsets from the block
 //! ```
 //!
-//! A value larger than fits may lie in an inode of its own (`ea_inode`); the entry's hash then covers the
-//! value's hash. [`entries`] checks a whole list before it returns an iterator over it: names and values
-//! lie inside, no value overlaps the list, and the list ends. Values may overlap each other, as the
-//! kernel allows too; a reader copies at most the area's size for each of at most 255 + entries.
+//! A value that is too large may be stored in an inode of its own (`ea_inode`); the entry's hash then covers the
+//! value's hash. [`entries`] checks a whole list before it returns an iterator over it: names and values are inside the
+//! area, no value overlaps the list, and the list ends. Values may overlap each other, as the kernel allows too. An
+//! entry takes at least 16 bytes, and a reader copies at most the area's size for each.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

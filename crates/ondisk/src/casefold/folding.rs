@@ -1,4 +1,4 @@
-//! Folding with Unicode's tables. Pure values, total on any bytes.
+//! Folding with Unicode's tables. Pure functions, defined for all bytes.
 
 use caseless::Caseless as _;
 use unicode_normalization::char::{canonical_combining_class, decompose_canonical};

@@ -1,4 +1,4 @@
-//! Going over a block's records quickly: what is not sound in any way is left to [`entries_from`], which names it.
+//! A fast walk over a block's records. It leaves anything that is not sound to [`entries_from`], which names the fault.
 //!
 //! The checks are those of [`entries_from`], so that a search sees no record that it would refuse.
 

@@ -1,4 +1,4 @@
-//! The superblock in words, section by section; fields that a feature would have to switch on stay away without it.
+//! The superblock in words, section by section; fields of a feature are left out if the feature is off.
 
 use core::fmt::{self, Display, Formatter};
 
