@@ -11,8 +11,8 @@
 //! blocks depend on the set of names alone, not on the order in which they were given.
 //!
 //! A [`DirectoryPlan`] knows where everything goes before inode numbers are known: its size is exact, and any of its
-//! blocks can be made in any order and by any thread ([`DirectoryPlan::fill`]). It takes four bytes a name and eight a
-//! block.
+//! blocks can be made in any order and by any thread ([`DirectoryPlan::fill`]). It takes four bytes for each name and
+//! eight for each block.
 
 use std::ops::Range;
 

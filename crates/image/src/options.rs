@@ -1,4 +1,4 @@
-//! What is asked of a build, and what it reports.
+//! The options of a build, and its report.
 
 use mkfs::FormatSummary;
 

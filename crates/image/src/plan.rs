@@ -1,9 +1,9 @@
 //! Decides where everything of a tree goes, and how large the image must be, before a byte is written.
 //!
-//! The walk over the tree ([`place`]) runs once over endless space, which gives the space that is needed; the smallest
-//! layout with that space is searched; then the walk runs over that layout's free space. Only the maps of fragmented
-//! files can need more there than in endless space: then the layout grows by what was missing, and the walk runs again.
-//! Everything is a pure function of tree and options, the same on every host.
+//! The walk over the tree ([`place`]) first runs over unbounded space, which gives the space that is needed. Then the
+//! smallest layout with that space is searched for, and the walk runs over its free space. Only the maps of fragmented
+//! files can need more there than in unbounded space: then the layout grows by what was missing, and the walk runs
+//! again. Everything is a pure function of tree and options, the same on every host.
 
 pub(crate) mod directories;
 pub(crate) mod error;

@@ -1,6 +1,7 @@
-//! The same input gives the same bytes: what is otherwise random or of this moment derives from the tree.
+//! The same input gives the same bytes: what would otherwise be random or depend on the current time is derived from
+//! the tree.
 //!
-//! UUID and hash seed are the two halves of a SHA-256 over the label and everything the tree says: names, types, modes,
+//! UUID and hash seed are the two halves of a SHA-256 over the label and everything in the tree: names, types, modes,
 //! owners, sizes, times of change, targets, device numbers, attributes. The contents of files are not read for it, so
 //! trees that differ only in contents get the same UUID and seed. Generations come from the UUID. A UUID or a seed that
 //! an option gives is kept. If a random UUID is asked for, mkfs chooses it, and the seed still comes from the digest;

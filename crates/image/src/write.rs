@@ -1,6 +1,6 @@
 //! Writes a planned image: data first, then inodes and attributes, then what makes it a file system.
 //!
-//! The superblock comes last, so a crash before the end leaves something that nobody takes for ext4.
+//! The superblock comes last, so a crash before the end leaves nothing that is taken for ext4.
 
 pub(crate) mod blocks;
 pub(crate) mod copy;

@@ -1,4 +1,4 @@
-//! What e2fsck and the kernel say of the blocks is tests/dirblocks.rs.
+//! Layouts by themselves. `tests/dirblocks.rs` has the blocks judged by e2fsck and the kernel.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! How large an image is: the sizes that can be asked for, and the room that an image of no given size keeps free.
+//! How large an image is: the sizes that can be asked for, and the free space of an image whose size is not given.
 
 /// How large the image is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,5 @@
-//! Tar archives as sources: from a file or a pipe, and again when their data is needed in order.
+//! Tar archives as sources, from a file or a pipe. A compressed file is read again, in its order, when its data is
+//! needed.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};

@@ -1,10 +1,10 @@
-//! SELinux labels from a `file_contexts` file: `PATTERN [TYPE] CONTEXT`, one a line.
+//! SELinux labels from a `file_contexts` file: `PATTERN [TYPE] CONTEXT` on each line.
 //!
 //! A pattern is a regular expression for the whole path within the image, which begins with `/`. TYPE is `--` for
 //! regular files, `-d`, `-l`, `-c`, `-b`, `-p` or `-s`; without it, all types match. As in libselinux, of the patterns
 //! that match, one without special characters wins over those with, and among equals the last in the file. `<<none>>`
 //! and no match leave the label of the source. A file with several names is looked up by the first in the tree's order.
-//! What the `regex` crate lacks (look-around, references back) is refused with its line.
+//! What the `regex` crate lacks (look-around, backreferences) is refused, and the error names the line.
 
 use std::path::Path;
 

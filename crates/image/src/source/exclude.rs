@@ -1,10 +1,10 @@
-//! Patterns of what is left out of every source.
+//! Patterns of names that are left out of every source.
 //!
-//! A pattern is matched against the path from its source's root. `*` matches any run of bytes but `/`, `**` any run,
-//! `?` one byte but `/`, `[a-z]` and `[!a-z]` one byte of (not of) a set, and `\` takes the next byte as it is.
-//! A pattern with a `/` at its start is matched from the root; any other one may begin at any component, so `*.o`
-//! leaves out each object file and `doc/man` each `man` in a `doc`. With a `/` at its end it matches directories only.
-//! What lies in an excluded directory is excluded.
+//! A pattern is matched against the path from its source's root. `*` matches any bytes except `/`, `**` any bytes, `?`
+//! one byte except `/`, `[a-z]` and `[!a-z]` one byte of (not of) a set, and `\` takes the next byte as it is. A
+//! pattern with a `/` at its start is matched from the root; any other one may begin at any component, so `*.o` leaves
+//! out each object file and `doc/man` each `man` in a `doc`. With a `/` at its end it matches directories only. What
+//! lies in an excluded directory is excluded.
 
 /// A set of patterns.
 #[derive(Clone, Debug, Default)]

@@ -1,4 +1,4 @@
-//! The inputs that a tree was read from, as far as file data is still to be read from them.
+//! The inputs of a tree, kept while file data is still to be read from them.
 
 use std::fs::File;
 use std::io::Read;

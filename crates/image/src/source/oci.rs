@@ -2,7 +2,7 @@
 //!
 //! Layers are applied lowest first into one tree; whiteouts remove what lower layers put there, and file data is later
 //! taken from the winning layer only. Layers are verified and read in parallel, a few ahead of the one being applied.
-//! Sizes and digests of everything that is used are verified before it is.
+//! Nothing is used before its size and digest are verified.
 
 mod blobs;
 mod digest;

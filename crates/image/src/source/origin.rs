@@ -1,7 +1,7 @@
 //! Where a tree's file data comes from, and how it is read again.
 //!
-//! A [`FileReader`] may be used by one thread; any number of them may be open at once. What an archive gives only
-//! from its start goes through a [`DataSink`], in the archive's order.
+//! A [`FileReader`] may be used by one thread; any number of them may be open at once. Data that an archive yields only
+//! in its own order is passed to a [`DataSink`].
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,5 @@
-//! The calls of this system on single files. Its walk through a directory, which makes nodes of a tree, is taken by
-//! `directory` itself.
+//! The functions for single files, chosen for this system. `directory` itself chooses the system's walk, because a walk
+//! makes nodes of a tree.
 
 #[cfg(not(target_os = "linux"))]
 pub(super) use super::elsewhere::{beneath, pipe, temporary};

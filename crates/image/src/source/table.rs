@@ -10,11 +10,11 @@
 //! |xattr cap_net_raw+ep
 //! ```
 //!
-//! `f` changes a file that must be there, `F` one that may be; `d` changes or makes a directory; `r` changes a
-//! directory and all in it; `c`, `b`, `p` and `s` make devices, fifos and sockets, or change those that are there. A
+//! `f` changes a file that must exist, `F` one that may be missing; `d` changes or makes a directory; `r` changes a
+//! directory and everything in it; `c`, `b`, `p` and `s` make devices, fifos and sockets, or change those that exist. A
 //! mode, uid or gid of `-` or `-1` is left alone. With a count above 0, `c` and `b` make `name` followed by `start`,
 //! `start + 1`, ..., each with a minor number larger by `increment`. A line of `|xattr` gives the file of the line
-//! before it capabilities. Whatever is made has the time 1970, and missing parents are made.
+//! before it capabilities. Everything that is made has the time 0 (1970). Missing parents are made, too.
 
 use std::path::Path;
 

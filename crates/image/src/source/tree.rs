@@ -1,4 +1,4 @@
-//! The tree that an image will hold, in memory: about 80 bytes an entry beside its name.
+//! The tree that an image will hold, in memory: about 80 bytes for each entry, in addition to its name.
 //!
 //! A finished [`SourceTree`] is the same for the same input, whatever order the input was listed in and however many
 //! threads read it: children are in byte order of their names, and nodes are numbered so that a directory is

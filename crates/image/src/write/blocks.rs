@@ -1,11 +1,12 @@
 //! Gathers what lies together on the device, so that many small files are one write.
 //!
 //! The caller asks for the bytes of a range and fills all of them; ranges that continue one another share the buffer,
-//! and go to the device when another range begins elsewhere, when the buffer is full, and on [`BlockWriter::flush`].
+//! and are written to the device when another range begins elsewhere, when the buffer is full, and by
+//! [`BlockWriter::flush`].
 //!
-//! Writes to one file exclude one another in the kernel, where a thread that waits spins. So threads that fill one
-//! image share a [`Turn`], a hint: one that finds another writing fills a second buffer meanwhile, and goes to the
-//! kernel with both full.
+//! Writes to one file exclude one another in the kernel, and a thread that waits there spins. So threads that fill one
+//! image share a [`Turn`], a hint: a thread that finds another one writing fills a second buffer meanwhile, and then
+//! writes both.
 
 use device::{BlockDevice, DeviceError};
 use sync::{Mutex, Rank};

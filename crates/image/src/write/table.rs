@@ -1,7 +1,7 @@
-//! The inode tables: every node's record, a group's at once, the groups shared by all threads.
+//! The inode tables: every node's record, written one group at a time, by all threads.
 //!
 //! A group's inodes are used from its first on, so its table is written up to the last used one's block; the rest is
-//! left as it is, which the group descriptor says.
+//! left as it is, and the group descriptor records that.
 
 use device::BlockDevice;
 use mkfs::SpecialInode;

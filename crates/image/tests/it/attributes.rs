@@ -1,4 +1,4 @@
-//! Extended attributes: shared blocks, values in inodes of their own, and what has no place.
+//! Extended attributes: shared blocks, values in inodes of their own, and attributes that do not fit.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! One tree under many shapes of file system.
+//! One tree in file systems of many profiles.
 
 use lanefs_image::{BuildOptions, Extra, Size};
 use mkfs::{FsType, Options};

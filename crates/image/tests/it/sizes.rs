@@ -1,4 +1,4 @@
-//! How large an image of no given size is, and how many inodes are free beside its free blocks.
+//! How large an image is whose size is not given, and how many inodes it has for its free blocks.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Trees with everything in them, and manifests: what a tree says, and what the kernel says of a directory, as text.
+//! Trees with everything in them, and manifests: a tree, or a directory as the kernel shows it, as text.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;

@@ -1,11 +1,13 @@
 //! A directory of this machine as a source.
 //!
-//! Threads take directories, and slices of big ones, from a common stack; the calling thread alone adds what they found
-//! to the tree, through a short queue, so memory does not grow with the tree twice. A directory's own entry is queued
-//! before its contents can be, so parents always come first. No file is opened during the scan except to find holes.
+//! Threads take directories, and slices of big ones, from a common stack. The calling thread alone adds what they find
+//! to the tree; it gets it through a short queue, so memory never holds the tree twice. A directory's own entry is
+//! queued before its contents can be, so parents always come first. No file is opened during the scan except to find
+//! holes.
 //!
 //! Nothing outside the source is ever looked at: names are asked for within an open directory and links not followed.
-//! What vanishes while it is scanned is left out. What may not be read is collected, and is one error at the end.
+//! What vanishes while it is scanned is left out. Files that may not be read are collected, and reported in one error
+//! at the end.
 
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! Which directories are images: OCI layouts, and what `docker save` writes when it is unpacked.
+//! Which directories are container images: OCI layouts, and unpacked archives of `docker save`.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The members of an archive of an image, by name.
+//! The members of an archive that holds an image, by name.
 //!
 //! They are put into a tree as those of any other archive, so that links, entries that replace others and the order
 //! of members mean the same here as when the archive is extracted. Links are followed within the archive: its root is

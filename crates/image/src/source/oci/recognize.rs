@@ -11,8 +11,8 @@
 //!
 //! No image has devices, set-user-ID files, more than [`limits::OTHER_MEMBERS`] members or [`limits::OTHER_BYTES`] of
 //! data that have neither an image's names nor look like JSON, tar or something compressed. An archive that can be read
-//! again is held to its end, whatever it has, because that costs no space. In one that can't, a `manifest.json` that
-//! comes too late is an error: nothing is taken silently for what it is not.
+//! again is always held to its end, because that costs no space. In one that can't, a `manifest.json` that comes too
+//! late is an error: no archive is silently taken for another kind.
 
 use std::fs::File;
 use std::io::ErrorKind;
