@@ -1,7 +1,7 @@
 //! A journal on a device of its own: made with `-O journal_dev`, used with `-J device=`.
 //!
-//! Such a device has a superblock that marks it as one and, in the block after it, the journal's own. A file system
-//! names the device by its UUID, and the device its one user.
+//! Such a device has a superblock that marks it as one and, in the block after it, the journal's own. The file system
+//! names the device by its UUID, and the device names the one file system that uses it.
 
 use device::BlockDevice;
 use ondisk::jbd2::JournalSuperblock;

@@ -1,8 +1,8 @@
 //! The numbers of an image: blocks, groups, inodes, descriptor blocks, by mke2fs's arithmetic. No places, no I/O.
 //!
-//! Two of mke2fs's rules make this a search: a last group too small for its own metadata is cut off, and groups
-//! shrink until the inodes asked for fit into their bitmaps. Each step makes the groups smaller, or the image with the
-//! same groups, so it ends.
+//! Two of mke2fs's rules make this a search: a last group too small for its own metadata is cut off, and groups shrink
+//! until the inodes asked for fit into their bitmaps. Each step makes the groups smaller, or keeps them and makes the
+//! image smaller, so the search ends.
 
 use ondisk::map::MapKind;
 use ondisk::{BlockSize, Feature, Features};

@@ -2,8 +2,8 @@
 //!
 //! The layout is that of a file of the same size, with one difference: each inode table has room for more inodes than
 //! usual, because the stream may turn out to have more names. Data goes only to blocks that this layout leaves free.
-//! When they are full, [`SizedStream::lower`] gives the ends of the tables to the data. At the end, the tables have
-//! any length up to what is left to them, and nothing moves:
+//! When they are full, [`SizedStream::lower`] gives the ends of the tables to the data. At the end, the tables get any
+//! length up to the room that is left to them, and nothing is moved:
 //!
 //! ```text
 //! usual table <= table of the image <= room left <= room at the start

@@ -1,4 +1,4 @@
-//! The files that belong to the layout: their inodes and what is in them.
+//! The files that belong to the layout: their inodes and contents.
 
 use device::BlockDevice;
 use ondisk::map::MapKind;

@@ -1,5 +1,5 @@
-//! Any options and any size are either refused or give an image that is clean to e2fsck, and metadata find their way
-//! around data that were there first. Seeded: a failure names its seed.
+//! Any options and any size are either refused or give an image that is clean to e2fsck, and metadata are placed around
+//! data that were there first. Seeded: a failure names its seed.
 
 mod tools;
 
