@@ -1,5 +1,5 @@
 //! What to do about an image that is damaged: which copies of the superblock are left, and the command that reads with
-//! one. Nothing here advises what would destroy what can still be rescued.
+//! one. No advice here destroys data that can still be rescued.
 
 use std::path::Path;
 

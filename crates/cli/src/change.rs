@@ -1,5 +1,5 @@
 //! What commands that change an image have in common: they name places in one image, which is opened for writing,
-//! changed, and closed whatever came of it. In a script the places are paths in the script's image.
+//! changed, and closed even if the change failed. In a script the places are paths in the script's image.
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};

@@ -1,4 +1,4 @@
-//! Where a command's output goes, and how much of it there is.
+//! Where a command's output is written, and how much of it.
 
 use std::cell::RefCell;
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! What a mount by lanefs says of itself: whether it accepts changes, and since when and why not.
+//! What a mount by lanefs reports: whether it accepts changes, and if not, since when and why.
 
 use std::fmt;
 use std::path::Path;

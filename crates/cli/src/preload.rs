@@ -1,6 +1,6 @@
-//! Refuses what fakeroot and pseudo are asked for in vain: a program without a dynamic loader can't be preloaded, so it
-//! would take the builder's own numbers for the owners, and empty files for the devices. What another library that is
-//! preloaded would change is unknown: a static program says that it runs without it.
+//! Refuses to run under fakeroot or pseudo if this program is static: no library can be preloaded into it, so it would
+//! see the user's own numbers as owners, and empty files in place of devices. About any other library that is to be
+//! preloaded, whose effect is unknown, it only warns.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

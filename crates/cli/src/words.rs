@@ -1,5 +1,5 @@
-//! A line of a script into words, quoted as in sh: blanks separate, `'...'` and `"..."` keep together, `\` takes the
-//! next character as it is, `#` at the beginning of a word begins a comment. Nothing is expanded: `$`, `*` and `~`
+//! Splits a line of a script into words, quoted as in sh: blanks separate, `'...'` and `"..."` keep together, `\` takes
+//! the next character as it is, `#` at the beginning of a word begins a comment. Nothing is expanded: `$`, `*` and `~`
 //! stand for themselves.
 
 /// Why a line has no words: a quote that is not closed, or a backslash at its end.

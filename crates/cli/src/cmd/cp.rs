@@ -1,5 +1,5 @@
-//! `lanefs cp`: files and trees out of an image or into one, as `cp` copies them. Nothing is written through a symbolic
-//! link below the destination.
+//! `lanefs cp`: copies files and trees out of an image or into one, as cp(1) does. Nothing is written through a
+//! symbolic link below the destination.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;

@@ -1,8 +1,8 @@
-//! `lanefs edit`: a script of changes to one image, a command a line.
+//! `lanefs edit`: a script of changes to one image, one command on each line.
 //!
 //! The whole script is read and understood before anything is changed. Each command is journaled; the script stops at
-//! the first that fails, and what the lines before it did stays. With `--atomic` the script is one transaction of the
-//! journal: a failure, and a crash at any moment, leave all of it or nothing.
+//! the first that fails, and the changes of the lines before it stay. With `--atomic` the script is one transaction of
+//! the journal: a failure, and a crash at any moment, leave all of it or nothing.
 
 use std::ffi::OsString;
 use std::io::Read;

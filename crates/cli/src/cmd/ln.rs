@@ -1,4 +1,4 @@
-//! `lanefs ln`: further names, and symbolic links.
+//! `lanefs ln`: gives files further names (hard links), and makes symbolic links.
 
 use std::ffi::OsString;
 use std::path::Path;

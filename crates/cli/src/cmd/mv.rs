@@ -1,4 +1,4 @@
-//! `lanefs mv`: other names.
+//! `lanefs mv`: renames files, and moves them to other directories.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

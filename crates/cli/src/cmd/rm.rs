@@ -1,4 +1,4 @@
-//! `lanefs rm`: names taken away.
+//! `lanefs rm`: removes names.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! docs/cli.md holds what `--help` says of every command; `LANEFS_UPDATE=1` writes it anew.
+//! docs/cli.md holds what `--help` prints for every command; `LANEFS_UPDATE=1` writes it anew.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! `info`, `map` and `dump` say the same as dumpe2fs and debugfs, fit their columns, and end orderly on any bytes.
+//! `info`, `map` and `dump` say the same as dumpe2fs and debugfs, fit their columns, and end without a panic on any
+//! bytes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,8 +1,9 @@
-//! Under fakeroot and pseudo a user who is not root sees owners, types, devices and extended attributes that he has
-//! set, and so does the program: as mke2fs does that reads the same tree, and as stat does of what is extracted.
+//! Under fakeroot and pseudo a user who is not root sees the owners, types, devices and extended attributes that this
+//! user has set. So does the program: it builds what mke2fs builds from the same tree, and stat shows the same of what
+//! it extracts.
 //!
 //! fakeroot-tcp is not tried: its server may answer before it has read what another process told it (`cp -a` shows
-//! that, too), and ends at times.
+//! that, too), and sometimes it ends.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};

@@ -1,5 +1,5 @@
-//! What the kernel keeps of a file is what the image holds, beside asynchronous direct writes; `truth` has all other
-//! changes.
+//! What the kernel keeps of a file is what the image holds, also during asynchronous direct writes; `truth` has all
+//! other changes.
 
 use std::fs;
 use std::process::Command;

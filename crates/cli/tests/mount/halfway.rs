@@ -1,4 +1,4 @@
-//! Requests that fail, some when they have changed a part: the kernel keeps no pages and attributes of before.
+//! Requests that fail, some after they changed a part: the kernel keeps no pages or attributes from before.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -2,7 +2,7 @@
 //! for the kernel, and nobody needs an fsck first. The image is a file, or on a disk that loses its power at the same
 //! time and drops or tears what was not flushed.
 //!
-//! A writer says what it was promised before and after each call that may be cut: a file counts once its fsync has
+//! A writer reports what it was promised before and after each call that may be cut: a file counts once its fsync has
 //! returned, under its name, or either of two while it is being renamed; it need not be there once its removal has
 //! begun.
 

@@ -1,4 +1,5 @@
-//! Suites of others, run on a mount: pjdfstest (POSIX semantics, beside the kernel's ext4) and fsx (data).
+//! Test suites of other projects, run on a mount: pjdfstest (POSIX semantics, compared with the kernel's ext4) and fsx
+//! (data).
 //!
 //! They are programs from the package registry: `cargo install pjdfstest@0.2.2 fsx@0.3.2`.
 

@@ -1,5 +1,5 @@
-//! Changes again and again beside threads that read without a pause: an answer to a reader that was given before a
-//! change and arrives after it must not be kept.
+//! Repeated changes while threads read without a pause: the kernel must not keep an answer that the server gave before
+//! a change and that arrives after it.
 
 use std::fs::{self, File};
 use std::io;

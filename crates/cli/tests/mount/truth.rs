@@ -1,5 +1,5 @@
-//! What the kernel keeps of a mount in its caches is what the image holds, after every change of [`changes`], beside
-//! threads that read all the time; and what a change does is what it does on the kernel's ext4.
+//! After every change of [`changes`], while other threads read all the time, the kernel's caches of a mount hold what
+//! the image holds; and each change does what it does on the kernel's ext4.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

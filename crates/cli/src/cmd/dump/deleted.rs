@@ -1,5 +1,5 @@
 //! `lanefs dump IMAGE deleted`: what the inode tables still hold of deleted inodes. Linux and lanefs empty a file's map
-//! when they delete the file, so the blocks that it had are not listed. `debugfs lsdel` is the command like it.
+//! when they delete the file, so the blocks that it had are not listed. It is like `lsdel` of debugfs.
 
 use std::io::Write;
 use std::ops::ControlFlow;

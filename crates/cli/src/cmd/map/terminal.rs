@@ -1,5 +1,5 @@
-//! The picture in the terminal: one letter a cell, in lower case or `-` where less than half of it is in use; on a
-//! terminal with colors, blocks in the legend's colors instead.
+//! The picture in the terminal: one letter for each cell, in lower case (or `-` for `=`) if less than half of the cell
+//! is in use; on a terminal with colors, blocks in the legend's colors instead.
 
 use std::io::{self, Write};
 
