@@ -127,7 +127,11 @@ fn images_with_parts_in_places_of_others_are_repaired_as_by_e2fsck() {
     let asked = number_from("LANEFS_REPAIR_MUTANTS");
     let first = number_from("LANEFS_REPAIR_FIRST").unwrap_or(0);
     let mut sums = Sums::default();
-    for seed in seeds_from("LANEFS_REPAIR_SEED") {
+    let seeds = match asked {
+        Some(_) => seeds_from("LANEFS_REPAIR_SEED"),
+        None => Vec::from(["bigalloc", "quota-verity"].map(corpus::seed)),
+    };
+    for seed in seeds {
         one_seed(
             &seed,
             first..first + asked.unwrap_or(1),

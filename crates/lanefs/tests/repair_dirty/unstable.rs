@@ -162,13 +162,16 @@ fn nothing_is_written_before_a_log_that_changes_is_refused() {
         images.append(&mut lost);
         for (how, bytes, copy) in images {
             let mut refused = 0;
-            for sound in 1..20 {
+            // One kind shows each reading, the others every third.
+            let step = if kind.name == KINDS[0].name { 1 } else { 3 };
+            for sound in (1..20).step_by(step) {
                 let inner = Arc::new(MemoryDevice::from_bytes(&bytes));
-                let device: Arc<dyn BlockDevice> = Arc::new(Unstable {
+                let unstable = Arc::new(Unstable {
                     inner: Arc::clone(&inner),
                     block: block.clone(),
                     sound: AtomicU32::new(sound),
                 });
+                let device = Arc::clone(&unstable) as Arc<dyn BlockDevice>;
                 let what = format!("{}, {how}, {sound}", kind.name);
                 match try_to_mend(&device, RepairScope::All, copy) {
                     Ok(outcome) => {
@@ -189,6 +192,10 @@ fn nothing_is_written_before_a_log_that_changes_is_refused() {
                 }
                 let files = kept(&bytes_of(&*inner));
                 assert_eq!(files, FILES, "{what}");
+                // Relaxed: one thread reads. More sound reads make no difference if some are left.
+                if unstable.sound.load(Ordering::Relaxed) > 0 {
+                    break;
+                }
             }
             assert!(refused > 0, "{}, {how}", kind.name);
         }
