@@ -101,6 +101,12 @@ const SUITES: &[Suite] = &[
     ),
     more(
         "long",
+        &["-p", "lanefs-engine", "--test", "writing"],
+        &["under_schedules"],
+        &[("LANEFS_SCHEDULES", "400")],
+    ),
+    more(
+        "long",
         &["-p", "lanefs-journal", "--test", "it"],
         &["under_schedules"],
         &[("LANEFS_SCHEDULES", "1000")],

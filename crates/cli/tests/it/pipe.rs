@@ -23,7 +23,7 @@ use self::draw::{Draw, Numbers};
 use crate::fixture::{error, lanefs};
 
 /// Runs in CI and in the long suite, unless the environment says otherwise.
-const RUNS: u64 = 64;
+const RUNS: u64 = 40;
 const RUNS_LONG: u64 = 500;
 /// Names of the largest tree, in a long run and in a short one.
 const NAMES_LONG: f64 = 400_000.0;

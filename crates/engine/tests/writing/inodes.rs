@@ -343,17 +343,14 @@ fn threads_create_delete_and_look_in_a_memory_of_few_inodes() {
     judge_image(&device);
 }
 
-/// With `SEEDS` schedules from `FIRST` on where these variables say so.
+/// As many schedules as `LANEFS_SCHEDULES` says, from the number on that `LANEFS_FIRST` says.
 #[test]
 fn under_schedules_no_inode_is_there_twice_or_leads_to_another() {
     let Some(image) = make(&["-b", "1024", "-N", "64"], 4 << 20) else {
         return;
     };
-    let number = |name, otherwise| {
-        let said = std::env::var(name).ok();
-        said.map_or(otherwise, |said| said.parse().unwrap())
-    };
-    let (first, seeds) = (number("FIRST", 0), number("SEEDS", 40));
+    let first = testkit::number_in("LANEFS_FIRST", 0);
+    let seeds = testkit::number_in("LANEFS_SCHEDULES", 16);
     for seed in first..first + seeds {
         let device = Arc::new(CowDevice::new(image.as_slice().into()));
         let plan = sync::schedule::SchedulePlan {

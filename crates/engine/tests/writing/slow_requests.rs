@@ -323,17 +323,14 @@ fn make_at_once(device: &Arc<SlowAtTimes>) {
     fs.close().unwrap();
 }
 
-/// With `SEEDS` schedules from `FIRST` on where these variables say so.
+/// As many schedules as `LANEFS_SCHEDULES` says, from the number on that `LANEFS_FIRST` says.
 fn under_schedules(features: &str) {
     let options = ["-b", "1024", "-g", "256", "-N", "192", "-O", features];
     let Some(image) = make(&options, 6 << 20) else {
         return;
     };
-    let number = |name, otherwise| {
-        let said = std::env::var(name).ok();
-        said.map_or(otherwise, |said| said.parse().unwrap())
-    };
-    let (first, seeds) = (number("FIRST", 0), number("SEEDS", 60));
+    let first = testkit::number_in("LANEFS_FIRST", 0);
+    let seeds = testkit::number_in("LANEFS_SCHEDULES", 30);
     for seed in first..first + seeds {
         let device = Arc::new(SlowAtTimes {
             below: CowDevice::new(image.as_slice().into()),
