@@ -85,7 +85,7 @@ const RUN_PART: u64 = 8;
 
 /// Finds the first run of at least `least` free blocks in a range of a group's bits, and takes its first blocks, at
 /// most [`RUN_MOST`]. Also returns the bit at which the run ends. `None` if no such run is found, or if other threads
-/// hold shares of all free blocks. Called without a handle. all free blocks in hand. Called without a handle.
+/// hold shares of all free blocks. Called without a handle.
 ///
 /// # Errors
 /// `Corrupt`, `Io` from reading bitmaps.
