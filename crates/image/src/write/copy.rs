@@ -1,8 +1,8 @@
 //! Fills the data blocks: files' bytes, directories, long symlink targets; in order of their places, on all threads.
 //!
 //! A batch is a stretch of about [`BATCH_BYTES`] in the plan's order, so that small files that lie together are read
-//! into one buffer and written at once, and big ones are shared by the threads. A batch is taken under a lock and
-//! written in the thread's turn; all reading happens outside. What no batch touches is never written: holes stay holes.
+//! into one buffer and written at once, and big ones are shared by the threads. A thread takes a batch under a lock,
+//! reads its files without one, and writes in its turn. What no batch touches is never written: holes stay holes.
 
 use device::BlockDevice;
 use sync::{Mutex, Rank};

@@ -1,5 +1,5 @@
-//! Commit blocks: the last block of a transaction, which says when it was written and, by the version of the journal's
-//! checksums, holds the sum of the transaction (v1) or of itself (v2, v3).
+//! Commit blocks: the last block of a transaction, which says when it was written and holds, depending on the version
+//! of the journal's checksums, the sum of the transaction (v1) or of itself (v2, v3).
 
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};

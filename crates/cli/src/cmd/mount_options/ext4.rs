@@ -1,5 +1,5 @@
-//! The mount options of the kernel's ext4 that lanefs has no setting for, so that a line of fstab can be used as it is
-//! where its options are true of every mount by lanefs, and is refused with the reason where they are not.
+//! The mount options of the kernel's ext4 that lanefs has no setting for. A line of fstab can be used as it is if its
+//! options are true of every mount by lanefs; otherwise it is refused, with the reason.
 
 use crate::failure::Failure;
 
