@@ -1,4 +1,5 @@
-//! A sparse device in memory: a 64 TiB one costs what is written to it, and zeros written where nothing was are free.
+//! A sparse device in memory: only what is written takes memory, even if the device has 64 TiB, and zeros written where
+//! nothing was written take none.
 //!
 //! Bytes are kept in chunks of 4 KiB. 64 adjacent chunks are a row, and each row belongs to one of 64 shards, so
 //! threads that write in different shards share nothing. A read holds one shard's lock ([`Rank::Device`]) for reading,

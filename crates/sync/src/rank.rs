@@ -1,5 +1,5 @@
-//! The one table of lock ranks, in acquisition order: a thread waits only for locks that stand further down than all
-//! it holds. A new lock gets its line here before it gets its field.
+//! The one table of lock ranks, in acquisition order: a thread waits only for locks that come later in it than all that
+//! the thread holds. A new lock gets its line here before it gets its field.
 
 /// What a lock protects, in the order in which locks are taken (the first is outermost).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]

@@ -1,4 +1,5 @@
-//! Grace periods: what is given to a [`Domain`] is dropped after every [`Guard`] that was there then.
+//! Grace periods: what is given to a [`Domain`] is dropped only when every [`Guard`] that existed at that moment is
+//! gone.
 //!
 //! The domain has a number, the epoch. A guard publishes in its thread's lane the epoch that it read; the epoch rises
 //! by one when every lane with a guard shows the current one. What is given away in epoch `r` is dropped in `r + 2` or
