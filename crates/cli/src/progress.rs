@@ -1,5 +1,5 @@
-//! Progress on standard error, when that is a terminal and nobody asked for quiet: a bar with rate and time left, and a
-//! line with the number of the group that is looked at.
+//! Progress on standard error, if that is a terminal and `-q` is not given: a bar with rate and time left, or a line
+//! with the number of the group that is looked at.
 
 use std::io::Write;
 

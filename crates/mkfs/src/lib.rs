@@ -1,4 +1,4 @@
-//! Makes ext4 file systems: where everything goes, and the bytes of what is not a user's file.
+//! Makes ext4 file systems: the place of everything, and the bytes of everything except users' files.
 //!
 //! [`Layout::plan`] decides, without any I/O, the geometry and the place of every piece of metadata. [`format()`]
 //! writes an empty file system. A caller that fills an image uses the same pieces: it allocates its blocks outside

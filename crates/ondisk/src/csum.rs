@@ -1,5 +1,5 @@
-//! The two checksums of ext4, in its own convention: the running value goes in and comes out raw, so that
-//! pieces chain and every structure starts from a seed. Pure functions.
+//! The two checksums of ext4, in its own convention: the running value is passed in and returned raw, so that pieces
+//! can be chained and every structure starts from a seed. Pure functions.
 
 use crc_fast::{CrcAlgorithm, Digest};
 

@@ -8,8 +8,8 @@
 //! Every block of the log except the copies of data begins with a [`BlockHeader`]. A transaction is one or more
 //! descriptor blocks, each followed by copies of the blocks it names, any number of revoke blocks, and one commit
 //! block. The journal's features decide the form of a tag and which checksums exist: [`LogFormat`] holds that. Pure
-//! functions over bytes; what is read from a block is not trusted until `recovery` has compared it with the device and
-//! the file system.
+//! functions over bytes; what is read from a block is not trusted until the crate jbd2 (`recovery`) has compared it
+//! with the device and the file system.
 
 mod commit;
 mod descriptor;

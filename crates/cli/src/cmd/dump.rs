@@ -1,5 +1,5 @@
 //! `lanefs dump`: one structure of an image in words, as it lies on the disk: nothing is replayed, and what does not
-//! verify is printed with what is wrong. The printers are `ondisk`'s, so that messages and tests say the same.
+//! verify is printed together with the fault. The printers are `ondisk`'s, so that messages and tests say the same.
 
 use std::io::Write;
 use std::path::PathBuf;

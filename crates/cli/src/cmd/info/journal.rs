@@ -1,4 +1,4 @@
-//! The journal in a line: where it is, how large, whether it holds anything.
+//! The journal in one line: where it is, how large, whether it holds anything.
 
 use core::fmt::{self, Display, Formatter};
 

@@ -1,9 +1,9 @@
 //! A directory of this machine as a source.
 //!
-//! Threads take directories, and slices of big ones, from a common stack. The calling thread alone adds what they find
-//! to the tree; it gets it through a short queue, so memory never holds the tree twice. A directory's own entry is
-//! queued before its contents can be, so parents always come first. No file is opened during the scan except to find
-//! holes.
+//! Threads take directories, and slices of big ones, from a common stack. What they find reaches the calling thread
+//! through a short queue, and that thread alone adds it to the tree, so memory never holds the tree twice. A
+//! directory's own entry is queued before its contents can be, so parents always come first. No file is opened during
+//! the scan except to find holes.
 //!
 //! Nothing outside the source is ever looked at: names are asked for within an open directory and links not followed.
 //! What vanishes while it is scanned is left out. Files that may not be read are collected, and reported in one error
