@@ -119,7 +119,8 @@ impl Args {
     }
 }
 
-/// Unmounts. If the mount is in use, tries again for [`PASSING_USE`].
+/// Unmounts. If the mount is in use, tries again for [`PASSING_USE`], unless another program has unmounted it: then
+/// another mount may be there.
 fn unmounted_soon(unmounter: &Unmounter) -> Result<(), MountError> {
     let begin = clock::now();
     loop {
@@ -129,6 +130,9 @@ fn unmounted_soon(unmounter: &Unmounter) -> Result<(), MountError> {
             return unmounted;
         }
         thread::sleep(PAUSE);
+        if !unmounter.is_mounted() {
+            return Ok(());
+        }
     }
 }
 

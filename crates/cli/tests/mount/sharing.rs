@@ -199,6 +199,36 @@ fn umount_tries_again_while_a_program_uses_the_mount_for_a_moment() {
     testkit::e2fsck(&image);
 }
 
+#[test]
+fn umount_leaves_what_another_program_mounts_while_it_tries_again() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image_of = |name| image(folder.path(), name, SIZE, &[]);
+    let (first, second) = (image_of("a.img"), image_of("b.img"));
+    let mut served = Served::start(&first, "");
+    let place = served.path().to_owned();
+    let open = fs::File::create(place.join("x")).unwrap();
+    let unmounting = std::thread::spawn({
+        let place = place.clone();
+        move || umount(&place)
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    let detached = Command::new("umount").arg("-l").arg(&place).output();
+    assert!(detached.unwrap().status.success());
+    let mounted = mount(&second, "rw", &place);
+    assert!(mounted.status.success(), "{}", said(&mounted));
+    drop(open);
+    let output = unmounting.join().unwrap();
+    let is_there = place.join("lost+found").exists();
+    let last = umount(&place);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(is_there && last.status.success(), "{}", said(&last));
+    assert!(served.wait().success());
+    testkit::e2fsck(&first);
+}
+
 /// Tries to change the image on a loop device.
 fn touch(device: &LoopDevice) -> Output {
     let mut touch = lanefs();
