@@ -29,10 +29,12 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
         return Command::new(program);
     }
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let kept = [
+    let mut kept = vec![
         std::env::current_dir().unwrap_or_default(),
         std::env::temp_dir(),
+        crate::root(),
     ];
+    kept.extend(std::env::vars_os().filter_map(|(name, value)| path_in(&name, &value)));
     let mut command = Command::new("unshare");
     command
         .args(["--mount", "sh", "-c", DETACH, "sh"])
@@ -56,6 +58,16 @@ pub fn apart(it: &Command) -> Command {
         command.current_dir(folder);
     }
     command
+}
+
+/// The path that a variable of a suite, of cargo or of rustup gives.
+fn path_in(name: &OsStr, value: &OsStr) -> Option<PathBuf> {
+    let name = name.to_str()?;
+    let is_ours = ["LANEFS_", "CARGO", "RUST"]
+        .iter()
+        .any(|start| name.starts_with(start));
+    let path = PathBuf::from(value);
+    (is_ours && path.is_absolute()).then_some(path)
 }
 
 /// Whether this process may make a mount namespace.
@@ -112,6 +124,24 @@ mod tests {
         let ours = fs::read_link("/proc/self/ns/mnt").unwrap();
         assert!(theirs.starts_with("mnt:["), "{theirs}");
         assert_ne!(theirs.trim(), ours.to_str().unwrap());
+    }
+
+    #[test]
+    fn folders_that_variables_name_are_kept() {
+        let path = |name: &str, value: &str| path_in(name.as_ref(), value.as_ref());
+        assert_eq!(path("LANEFS_SUITE_TREE", "/iso"), Some("/iso".into()));
+        assert_eq!(path("CARGO_HOME", "/opt/cargo"), Some("/opt/cargo".into()));
+        assert_eq!(path("LANEFS_MUTANTS", "500"), None);
+        assert_eq!(path("HOME", "/iso"), None);
+        let mounts = "42 30 7:2 / /iso rw - ext4 /dev/loop2 rw";
+        assert_eq!(
+            images_of_others(mounts, &["/iso/tree".into()]),
+            [] as [PathBuf; 0]
+        );
+        assert_eq!(
+            images_of_others(mounts, &["/other".into()]),
+            ["/iso"].map(PathBuf::from)
+        );
     }
 
     #[test]
