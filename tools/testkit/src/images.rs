@@ -29,16 +29,11 @@ const LARGE_PAGE: usize = 2 << 20;
 fn zeros(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let skipped = bytes.as_ptr().align_offset(LARGE_PAGE);
-    if let Some(pages) = bytes.get_mut(skipped..) {
-        // SAFETY: the memory is the vector's, and this advice changes no byte of it. A kernel without large pages
-        // refuses it, and then they are small.
-        let _ = unsafe {
-            madvise(
-                pages.as_mut_ptr().cast(),
-                pages.len(),
-                Advice::LinuxHugepage,
-            )
-        };
+    if let Some(rest) = bytes.get_mut(skipped..) {
+        let len = rest.len() / LARGE_PAGE * LARGE_PAGE;
+        // SAFETY: whole pages of the vector's own memory, of which this advice changes no byte. A kernel without large
+        // pages refuses it, and then they are small.
+        let _ = unsafe { madvise(rest.as_mut_ptr().cast(), len, Advice::LinuxHugepage) };
     }
     bytes
 }
