@@ -15,7 +15,7 @@ use crate::repair::map::{self, FileMap};
 use crate::repair::special::has_names;
 use crate::report::Problem;
 use crate::run::Facts;
-use crate::runs;
+use crate::{limits, runs};
 
 /// Where a data block's records begin.
 const HEADER: usize = quota::QuotaDataHeader::SIZE;
@@ -264,16 +264,28 @@ fn rebuild(
     }
     let records: Vec<QuotaRecord> = records.into_values().collect();
     let bytes = quota::file(kind, header, &records);
-    let is_own = |block: &u64| !runs::overlap(shared, *block, 1);
-    let old = map.runs.iter().flat_map(|run| run.pblk..run.pblk + run.len);
-    write_file(edit, ino, old.filter(is_own).collect(), &bytes)
+    let places = if edit.geometry.cluster_ratio() == 1 {
+        let count = bytes.len().div_ceil(edit.block_bytes());
+        own_blocks(&map.runs, shared, count)
+    } else {
+        Vec::new()
+    };
+    write_file(edit, ino, places, &bytes)
 }
 
-/// Gives the inode these contents, in its old blocks as far as they suffice.
-fn write_file(edit: &mut Edit<'_, '_>, ino: Ino, old: Vec<u64>, bytes: &[u8]) -> Option<()> {
+/// The first `count` blocks of a file that nothing else claims.
+fn own_blocks(runs: &[MapRun], shared: &[(u64, u64)], count: usize) -> Vec<u64> {
+    let blocks = runs.iter().flat_map(|run| run.pblk..run.pblk + run.len);
+    // Also a map of shared blocks alone may be as long as the device.
+    let blocks = blocks.take(limits::OWN_FILE_BLOCKS as usize);
+    let is_own = |block: &u64| !runs::overlap(shared, *block, 1);
+    blocks.filter(is_own).take(count).collect()
+}
+
+/// Gives the inode these contents, in `places` as far as they suffice.
+fn write_file(edit: &mut Edit<'_, '_>, ino: Ino, mut places: Vec<u64>, bytes: &[u8]) -> Option<()> {
     let size = edit.geometry.block_size();
     let ratio = u64::from(edit.geometry.cluster_ratio());
-    let mut places = if ratio == 1 { old } else { Vec::new() };
     let mut runs = Vec::new();
     for (lblk, chunk) in bytes.chunks(size.bytes()).enumerate() {
         while places.len() <= lblk {
@@ -330,4 +342,22 @@ fn write(edit: &mut Edit<'_, '_>, map: &FileMap, number: u32, new: &[u8]) -> Opt
     bytes.get_mut(at..at + new.len())?.copy_from_slice(new);
     edit.set_block(block, bytes);
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::own_blocks;
+    use crate::map::MapRun;
+
+    #[test]
+    fn no_more_blocks_are_kept_than_are_written() {
+        let run = MapRun {
+            lblk: 0,
+            pblk: 100,
+            len: 1 << 47,
+            unwritten: false,
+        };
+        assert_eq!(own_blocks(&[run], &[(101, 2)], 3), [100, 103, 104]);
+        assert_eq!(own_blocks(&[run], &[(0, 1 << 48)], 3), []);
+    }
 }
