@@ -12,7 +12,7 @@ use crate::map::MapRun;
 use crate::problem::Code;
 use crate::repair::edit::Edit;
 use crate::repair::map::{self, FileMap};
-use crate::repair::special::has_names;
+use crate::repair::special::{has_names, is_in_use};
 use crate::report::Problem;
 use crate::run::Facts;
 use crate::{limits, runs};
@@ -26,8 +26,8 @@ type Usage = BTreeMap<u32, (u64, u64)>;
 /// Sets the usage in all quota files right. `shared` are the runs of blocks with several owners.
 pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)]) {
     for (kind, ino, usage) in files(edit, facts) {
-        if update_file(edit, ino, &usage, kind).is_none() {
-            rebuild(edit, ino, &usage, kind, shared);
+        if update_file(edit, facts, ino, &usage, kind).is_none() {
+            rebuild(edit, facts, ino, &usage, kind, shared);
         }
     }
 }
@@ -36,7 +36,7 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)]) {
 pub fn update(edit: &mut Edit<'_, '_>, facts: &Facts) {
     for (kind, ino, usage) in files(edit, facts) {
         // A file that lacks a record stays as it is.
-        let _ = update_file(edit, ino, &usage, kind);
+        let _ = update_file(edit, facts, ino, &usage, kind);
     }
 }
 
@@ -74,7 +74,7 @@ pub fn mend_file(edit: &mut Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)], 
             } else {
                 has_names(edit, facts, ino)
             };
-        if !is_other && rebuild(edit, ino, &usage, kind, shared).is_some() {
+        if !is_other && rebuild(edit, facts, ino, &usage, kind, shared).is_some() {
             continue;
         }
         let reserved = reserved(kind);
@@ -190,9 +190,16 @@ fn leaves(edit: &Edit<'_, '_>, map: &FileMap) -> Option<BTreeSet<u32>> {
     Some(leaves)
 }
 
-/// Changes the records in place. None, with nothing changed, where the file can't be read or an id lacks a record.
-fn update_file(edit: &mut Edit<'_, '_>, ino: Ino, usage: &Usage, kind: QuotaKind) -> Option<()> {
-    let inode = edit.inode(ino)?;
+/// Changes the records in place. None, with nothing changed, where the file is not in use, can't be read or lacks the
+/// record of an id.
+fn update_file(
+    edit: &mut Edit<'_, '_>,
+    facts: &Facts,
+    ino: Ino,
+    usage: &Usage,
+    kind: QuotaKind,
+) -> Option<()> {
+    let inode = edit.inode(ino).filter(|_| is_in_use(facts, ino))?;
     let map = map::read(edit, ino, &inode)?;
     let header = QuotaHeader::read(&read(edit, &map, 0)?)?;
     if header.fault(kind, inode.size(true)).is_some() {
@@ -232,6 +239,7 @@ fn set_usage(record: &mut QuotaRecord, (inodes, space): (u64, u64)) {
 /// Writes the file anew, with the limits of the records that can be read.
 fn rebuild(
     edit: &mut Edit<'_, '_>,
+    facts: &Facts,
     ino: Ino,
     usage: &Usage,
     kind: QuotaKind,
@@ -264,7 +272,7 @@ fn rebuild(
     }
     let records: Vec<QuotaRecord> = records.into_values().collect();
     let bytes = quota::file(kind, header, &records);
-    let places = if edit.geometry.cluster_ratio() == 1 {
+    let places = if is_in_use(facts, ino) && edit.geometry.cluster_ratio() == 1 {
         let count = bytes.len().div_ceil(edit.block_bytes());
         own_blocks(&map.runs, shared, count)
     } else {

@@ -36,11 +36,9 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, codes: &BTreeSet<Code>, share
         is_given_up || !is_inode_wrong && has(&[Code::JournalSuperblock, Code::JournalFirst]);
     // The block of a file must not become the journal's superblock.
     let is_lost = is_inode_wrong || is_reset && is_start_shared(edit, facts, shared);
-    if is_lost {
-        journal_inode(edit, facts, shared);
-    }
+    let is_given = is_lost && journal_inode(edit, facts, shared);
     if is_reset {
-        reset_journal(edit, facts);
+        reset_journal(edit, facts, is_given);
     }
     if has(&[Code::JournalRecoverWithout]) {
         remove_feature(edit, Feature::NEEDS_RECOVERY);
@@ -77,7 +75,7 @@ fn orphans(edit: &mut Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)], is_fil
     if edit.has(Feature::ORPHAN_FILE) {
         let named = edit.sb.orphan_file_ino();
         let own = named.filter(|ino| !is_file_broken || !is_other_file(edit, facts, *ino));
-        let is_emptied = own.and_then(|ino| empty_orphan_file(edit, ino, shared));
+        let is_emptied = own.and_then(|ino| empty_orphan_file(edit, facts, ino, shared));
         let mut features = edit.sb.features().without(Feature::ORPHAN_PRESENT);
         if is_emptied.is_none() {
             features = features.without(Feature::ORPHAN_FILE);
@@ -104,10 +102,16 @@ fn is_other_file(edit: &Edit<'_, '_>, facts: &Facts, ino: Ino) -> bool {
         || has_names(edit, facts, ino)
 }
 
+/// Whether the last check found the inode to be in use. It asks no other inode who owns its blocks, so what an old map
+/// leads to may be another file's.
+pub fn is_in_use(facts: &Facts, ino: Ino) -> bool {
+    facts.inodes.state(ino).is_used()
+}
+
 /// Whether a directory names the inode.
 pub fn has_names(edit: &Edit<'_, '_>, facts: &Facts, ino: Ino) -> bool {
     let links = edit.inode(ino).map_or(0, |inode| inode.links_count());
-    facts.inodes.state(ino).is_used() && facts.inodes.balance(ino) + i64::from(links) > 0
+    is_in_use(facts, ino) && facts.inodes.balance(ino) + i64::from(links) > 0
 }
 
 fn orphan(edit: &mut Edit<'_, '_>, ino: Ino) -> Option<()> {
@@ -135,8 +139,14 @@ fn orphan(edit: &mut Edit<'_, '_>, ino: Ino) -> Option<()> {
     edit.set_inode(ino, &inode)
 }
 
-/// The inode and the blocks of one of the file system's own files. `None` if its map is damaged or has a hole.
-fn file(edit: &Edit<'_, '_>, ino: Ino) -> Option<(Inode, Vec<u64>)> {
+/// The inode and the blocks of one of the file system's own files. `None` if it is not in use, or if its map is damaged
+/// or has a hole.
+fn file(edit: &Edit<'_, '_>, facts: &Facts, ino: Ino) -> Option<(Inode, Vec<u64>)> {
+    is_in_use(facts, ino).then(|| blocks_of(edit, ino))?
+}
+
+/// The same of a file that is known to be in use.
+fn blocks_of(edit: &Edit<'_, '_>, ino: Ino) -> Option<(Inode, Vec<u64>)> {
     let inode = edit.inode(ino)?;
     let is_file = inode.file_type() == Some(FileType::Regular) && inode.links_count() > 0;
     if !is_file || inode.flags().contains(Flags::INLINE_DATA) {
@@ -157,8 +167,13 @@ fn file(edit: &Edit<'_, '_>, ino: Ino) -> Option<(Inode, Vec<u64>)> {
 }
 
 /// Empties the orphan file, which gets new blocks in place of those that it shares.
-fn empty_orphan_file(edit: &mut Edit<'_, '_>, ino: Ino, shared: &[(u64, u64)]) -> Option<()> {
-    let (mut inode, mut blocks) = file(edit, ino)?;
+fn empty_orphan_file(
+    edit: &mut Edit<'_, '_>,
+    facts: &Facts,
+    ino: Ino,
+    shared: &[(u64, u64)],
+) -> Option<()> {
+    let (mut inode, mut blocks) = file(edit, facts, ino)?;
     let seed = edit
         .geometry
         .has_metadata_csum()
@@ -202,22 +217,26 @@ fn one_by_one(blocks: &[u64]) -> Vec<MapRun> {
     (0..).zip(blocks).map(run).collect()
 }
 
-/// Whether the journal's first block is also claimed by something else.
+/// Whether the journal's first block may be another file's: something else claims it, or the inode is not in use.
 fn is_start_shared(edit: &Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)]) -> bool {
-    let found = facts.sb.journal_ino().and_then(|ino| file(edit, ino));
+    let ino = facts.sb.journal_ino();
+    if ino.is_some_and(|ino| !is_in_use(facts, ino)) {
+        return true;
+    }
+    let found = ino.and_then(|ino| file(edit, facts, ino));
     found.is_some_and(|(_, blocks)| runs::overlap(shared, blocks[0], 1))
 }
 
 /// Gives the file system a journal: restores the inode from its copy in the superblock, or else makes a new journal, or
-/// else, without space for one, removes the feature.
-fn journal_inode(edit: &mut Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)]) {
+/// else, without space for one, removes the feature. Returns whether it has a journal now.
+fn journal_inode(edit: &mut Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)]) -> bool {
     if edit.slot(Ino::JOURNAL).is_none() {
         // An inode that the device can't read may be right.
-        return;
+        return false;
     }
     let own = JournalBlocks::of(edit, facts, shared);
     if restore_journal(edit, &own).is_some() || new_journal(edit, &own).is_some() {
-        return;
+        return true;
     }
     let ino = facts.sb.journal_ino();
     let features = edit.sb.features().without(Feature::HAS_JOURNAL);
@@ -228,6 +247,7 @@ fn journal_inode(edit: &mut Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)]) 
     if ino == Some(Ino::JOURNAL) {
         edit.clear_inode(Ino::JOURNAL);
     }
+    false
 }
 
 /// Decides which blocks a journal may use: those that nothing claims, and those that only the present journal claims.
@@ -244,7 +264,7 @@ impl<'a> JournalBlocks<'a> {
         let ino = facts.sb.journal_ino().unwrap_or(Ino::JOURNAL);
         let map = edit
             .inode(ino)
-            .filter(|_| ino == Ino::JOURNAL && facts.inodes.state(ino).is_used())
+            .filter(|_| ino == Ino::JOURNAL && is_in_use(facts, ino))
             .and_then(|inode| map::read(edit, ino, &inode));
         let runs = map.map_or_else(Vec::new, |map| map.runs);
         JournalBlocks {
@@ -425,9 +445,14 @@ fn next_tid(edit: &Edit<'_, '_>, blocks: &[u64]) -> Option<Tid> {
 }
 
 /// Empties a journal by a new superblock without features. Its next transaction gets a number that no block of the log
-/// has, so that none of them is ever replayed.
-fn reset_journal(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
-    let (inode, blocks) = file(edit, facts.sb.journal_ino()?)?;
+/// has, so that none of them is ever replayed. With `is_given`, the file system got the journal after the last check.
+fn reset_journal(edit: &mut Edit<'_, '_>, facts: &Facts, is_given: bool) -> Option<()> {
+    let ino = edit.sb.journal_ino()?;
+    let (inode, blocks) = if is_given {
+        blocks_of(edit, ino)
+    } else {
+        file(edit, facts, ino)
+    }?;
     let size = edit.geometry.block_size();
     let count = blocks.len().min((inode.size(true) >> size.bits()) as usize);
     let mut journal = JournalSuperblock::new(size, u32::try_from(count).ok()?, 1);
@@ -453,7 +478,7 @@ fn write_journal_superblock(
 /// Marks the log as empty, as e2fsck does: the file system's superblock does not ask for a replay, and the log can't be
 /// replayed. A log with unknown features may be sound, and is left as it is.
 fn empty_journal(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
-    let (_, blocks) = file(edit, facts.sb.journal_ino()?)?;
+    let (_, blocks) = file(edit, facts, facts.sb.journal_ino()?)?;
     let mut journal = JournalSuperblock::read(&edit.block(*blocks.first()?)?)?;
     if journal.features().unknown().is_some() {
         return None;
@@ -469,7 +494,7 @@ fn empty_journal(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
 
 /// Clears the error number that the journal's superblock records.
 fn clear_errno(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
-    let (_, blocks) = file(edit, facts.sb.journal_ino()?)?;
+    let (_, blocks) = file(edit, facts, facts.sb.journal_ino()?)?;
     let mut journal = JournalSuperblock::read(&edit.block(*blocks.first()?)?)?;
     journal.set_errno_raw(0);
     write_journal_superblock(edit, blocks[0], &mut journal)

@@ -5,9 +5,10 @@ use std::fs;
 
 use lanefs_check::Problem;
 use lanefs_check::problem::Code;
+use ondisk::Ino;
 
 use crate::found::Made;
-use crate::mended::mended;
+use crate::mended::{Damaged, contents, mended};
 use crate::repair::{files, kept};
 use crate::{check, e2fsck, shown};
 
@@ -171,4 +172,38 @@ fn files_of_the_file_system_and_of_users_are_told_apart() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The blocks of an inode that is not in use may be those of another file by now.
+#[test]
+fn what_an_unused_inode_once_had_is_not_written_to_where_the_superblock_names_it() {
+    let fill = |root: std::path::PathBuf| fs::write(root.join("a"), vec![7; 1_200_000]).unwrap();
+    let options = "-O quota,orphan_file,^extent,^64bit,^resize_inode";
+    let Some(made) = Made::new(options, "8M", fill) else {
+        return;
+    };
+    let whole = Damaged::new(made.bytes());
+    let before = contents(&whole.bytes);
+    let (&user, _) = before.iter().max_by_key(|it| it.1.len()).unwrap();
+    let old = whole.bytes[whole.slot(user)].to_vec();
+    for file in ["quota file", "orphan file", "journal"] {
+        // One with a link is behind the inodes that the group's descriptor calls used.
+        for links in [0, 1] {
+            let mut damaged = Damaged::new(whole.bytes.clone());
+            damaged.change_inode(100, |slot| {
+                slot.copy_from_slice(&old);
+                slot[0x1A] = links;
+                slot[0x14] = 1 - links;
+            });
+            let ino = Some(Ino(100));
+            damaged.change_superblock(|sb| match file {
+                "quota file" => sb.set_user_quota_ino(ino),
+                "orphan file" => sb.set_orphan_file_ino(ino),
+                _ => sb.set_journal_ino(ino),
+            });
+            let what = format!("{file}, {links} links");
+            let (new, _) = mended(&damaged.bytes, &what);
+            assert!(contents(&new)[&user] == before[&user], "{what}");
+        }
+    }
 }
