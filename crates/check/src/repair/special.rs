@@ -7,6 +7,7 @@ use ondisk::mmp::Mmp;
 use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode, Superblock, Tid, extent, orphan_file};
 
 use crate::map::MapRun;
+use crate::metadata::MetadataRuns;
 use crate::problem::Code;
 use crate::repair::edit::Edit;
 use crate::repair::{attributes, map};
@@ -512,7 +513,9 @@ fn mmp(edit: &mut Edit<'_, '_>, shared: &[(u64, u64)]) -> Option<()> {
         return None;
     }
     let first = u64::from(edit.sb.first_data_block());
-    if block <= first || !edit.contains(block, 1) || runs::overlap(shared, block, 1) {
+    let others = MetadataRuns::of(&edit.geometry, edit.descs(), None);
+    let is_others = others.contains(block) || runs::overlap(shared, block, 1);
+    if block <= first || !edit.contains(block, 1) || is_others {
         block = edit.new_block()?;
         edit.sb.set_mmp_block(FsBlock(block));
         edit.set_superblock()?;

@@ -310,7 +310,7 @@ fn what_the_file_systems_own_files_share_with_others_is_not_written_to() {
 }
 
 #[test]
-fn a_block_of_a_file_does_not_become_the_block_of_the_multi_mount_protection() {
+fn a_block_of_a_file_or_a_table_does_not_become_the_block_of_the_multi_mount_protection() {
     let fill = |root: PathBuf| {
         for name in ["a", "b"] {
             std::fs::write(root.join(name), name.repeat(30_000)).unwrap();
@@ -322,10 +322,19 @@ fn a_block_of_a_file_does_not_become_the_block_of_the_multi_mount_protection() {
     let mut damaged = Damaged::new(made.bytes());
     let before = contents(&damaged.bytes);
     let ino = *before.keys().next_back().unwrap();
-    let block = word(&damaged.bytes[damaged.slot(ino)], EXTENT);
-    damaged.change_superblock(|sb| sb.set_mmp_block(FsBlock(u64::from(block) + 4)));
-    let (new, _) = mended(&damaged.bytes, "a block of a file");
-    assert!(contents(&new) == before);
+    let block = u64::from(word(&damaged.bytes[damaged.slot(ino)], EXTENT));
+    let table = damaged.desc(0).inode_table().0;
+    let first = u64::from(ino - 1) / 4;
+    // The table's block with the files' inodes, and one with inodes that are not in use.
+    for block in [block + 4, table + first, table + 4] {
+        let what = format!("block {block}, table at {table}");
+        damaged.change_superblock(|sb| sb.set_mmp_block(FsBlock(block)));
+        let (new, _) = mended(&damaged.bytes, &what);
+        assert!(contents(&new) == before, "{what}");
+        let is_in_table = |at: u64| (table..table + 16).contains(&at);
+        let mmp = Superblock::view(new[1024..].first_chunk().unwrap()).mmp_block();
+        assert!(!is_in_table(mmp.0), "{what}: {mmp:?}");
+    }
 }
 
 /// Takes all entries out of a node of a tree, which map `blocks`, and these out of the inode's count.
