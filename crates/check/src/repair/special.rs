@@ -36,7 +36,7 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, codes: &BTreeSet<Code>, share
     let is_reset =
         is_given_up || !is_inode_wrong && has(&[Code::JournalSuperblock, Code::JournalFirst]);
     // The block of a file must not become the journal's superblock.
-    let is_lost = is_inode_wrong || is_reset && is_start_shared(edit, facts, shared);
+    let is_lost = is_inode_wrong || is_reset && is_start_others(edit, facts, shared);
     let is_given = is_lost && journal_inode(edit, facts, shared);
     if is_reset {
         reset_journal(edit, facts, is_given);
@@ -218,10 +218,12 @@ fn one_by_one(blocks: &[u64]) -> Vec<MapRun> {
     (0..).zip(blocks).map(run).collect()
 }
 
-/// Whether the journal's first block may be another file's: something else claims it, or the inode is not in use.
-fn is_start_shared(edit: &Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)]) -> bool {
+/// Whether the journal's first block may be another file's: something else claims it, the inode is not in use, or a
+/// directory names it.
+fn is_start_others(edit: &Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)]) -> bool {
     let ino = facts.sb.journal_ino();
-    if ino.is_some_and(|ino| !is_in_use(facts, ino)) {
+    let is_users = |ino: Ino| ino != Ino::JOURNAL && has_names(edit, facts, ino);
+    if ino.is_some_and(|ino| !is_in_use(facts, ino) || is_users(ino)) {
         return true;
     }
     let found = ino.and_then(|ino| file(edit, facts, ino));
@@ -479,7 +481,7 @@ fn write_journal_superblock(
 /// Marks the log as empty, as e2fsck does: the file system's superblock does not ask for a replay, and the log can't be
 /// replayed. A log with unknown features may be sound, and is left as it is.
 fn empty_journal(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
-    let (_, blocks) = file(edit, facts, facts.sb.journal_ino()?)?;
+    let (_, blocks) = file(edit, facts, edit.sb.journal_ino()?)?;
     let mut journal = JournalSuperblock::read(&edit.block(*blocks.first()?)?)?;
     if journal.features().unknown().is_some() {
         return None;
@@ -495,7 +497,7 @@ fn empty_journal(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
 
 /// Clears the error number that the journal's superblock records.
 fn clear_errno(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
-    let (_, blocks) = file(edit, facts, facts.sb.journal_ino()?)?;
+    let (_, blocks) = file(edit, facts, edit.sb.journal_ino()?)?;
     let mut journal = JournalSuperblock::read(&edit.block(*blocks.first()?)?)?;
     journal.set_errno_raw(0);
     write_journal_superblock(edit, blocks[0], &mut journal)

@@ -5,7 +5,7 @@ use std::fs;
 
 use lanefs_check::Problem;
 use lanefs_check::problem::Code;
-use ondisk::Ino;
+use ondisk::{Ino, Superblock};
 
 use crate::found::Made;
 use crate::mended::{Damaged, contents, mended};
@@ -206,4 +206,23 @@ fn what_an_unused_inode_once_had_is_not_written_to_where_the_superblock_names_it
             assert!(contents(&new)[&user] == before[&user], "{what}");
         }
     }
+}
+
+#[test]
+fn a_file_that_the_superblock_names_as_the_journal_is_left_to_its_user() {
+    let fill = |root: std::path::PathBuf| fs::write(root.join("a"), vec![7; 1_200_000]).unwrap();
+    let Some(made) = Made::new("", "8M", fill) else {
+        return;
+    };
+    let mut damaged = Damaged::new(made.bytes());
+    // The file is 12, and the journal is 8.
+    let before = files(&damaged.bytes)[&12].clone();
+    damaged.change_superblock(|sb| sb.set_journal_ino(Some(Ino(12))));
+    let (new, _) = mended(&damaged.bytes, "journal");
+    assert!(files(&new)[&12] == before);
+    let sb = *Superblock::view(new[1024..].first_chunk().unwrap());
+    assert_eq!(sb.journal_ino(), Some(Ino::JOURNAL));
+    // It is where it was: the superblock has a copy of its map.
+    let map = |bytes: &[u8]| bytes[damaged.slot(8)][0x28..0x64].to_vec();
+    assert_eq!(map(&new), map(&damaged.bytes));
 }
