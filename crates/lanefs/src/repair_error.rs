@@ -19,8 +19,10 @@ pub enum RepairError {
     Replay(recovery::Error),
     /// Lanefs does not support fast commits on such a file system. The image is unchanged.
     FastCommits(Box<engine::Error>),
-    /// The device did not return the same bytes each time, so another program may write to it. The image is unchanged.
+    /// A device did not return the same bytes each time, so another program may write to it. The image is unchanged.
     Changed {
+        /// It was the device of the journal, not the image.
+        is_journal: bool,
         /// The byte from which on they differed.
         offset: u64,
     },
@@ -53,10 +55,15 @@ impl std::fmt::Display for RepairError {
             RepairError::Journal(error) => error.fmt(f),
             RepairError::Replay(error) => error.fmt(f),
             RepairError::FastCommits(error) => error.fmt(f),
-            RepairError::Changed { offset } => {
+            RepairError::Changed { is_journal, offset } => {
+                let device = if *is_journal {
+                    "journal's device"
+                } else {
+                    "image"
+                };
                 write!(
                     f,
-                    "the bytes at byte {offset} changed while the log was read"
+                    "the bytes at byte {offset} of the {device} changed while the log was read"
                 )
             }
             RepairError::Unreliable { block } => {

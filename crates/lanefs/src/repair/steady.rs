@@ -5,8 +5,8 @@
 //! [`SteadyDevice`] remembers a checksum of what was read or written. If a later reading differs, it and all
 //! requests after it fail.
 //!
-//! Memory: 4 bytes for each unit of a chunk in which anything was read, at most 64 MiB. What is read beyond that is not
-//! compared. One lock around the checksums, never held across I/O. Nothing survives the process.
+//! Memory: 4 bytes for each unit of a chunk in which anything was read, at most 64 MiB for each device. What is read
+//! beyond that is not compared. One lock around the checksums, never held across I/O. Nothing survives the process.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -55,14 +55,18 @@ impl SteadyDevices {
     /// # Errors
     /// [`RepairError::Changed`] if nothing was written by then, otherwise [`RepairError::Device`].
     pub(super) fn verify(&self) -> Result<(), RepairError> {
-        let records = || self.each().map(|device| device.record.lock());
-        let Some(offset) = records().find_map(|record| record.unsteady_at) else {
-            return Ok(());
-        };
-        if records().any(|record| record.has_written) {
-            return Err(unsteady("read", offset, UNIT).into());
+        let mut first = None;
+        let mut has_written = false;
+        for (device, is_journal) in self.each().zip([false, true]) {
+            let record = device.record.lock();
+            has_written |= record.has_written;
+            first = first.or(record.unsteady_at.map(|offset| (is_journal, offset)));
         }
-        Err(RepairError::Changed { offset })
+        match first {
+            None => Ok(()),
+            Some((_, offset)) if has_written => Err(unsteady("read", offset, UNIT).into()),
+            Some((is_journal, offset)) => Err(RepairError::Changed { is_journal, offset }),
+        }
     }
 
     /// Compares and remembers nothing while the image is checked.
@@ -296,7 +300,25 @@ mod tests {
         assert_eq!(found, [0]);
         let error = steady.verify().unwrap_err();
         assert!(
-            matches!(error, RepairError::Changed { offset: 4096 }),
+            error.to_string().contains("at byte 4096 of the image"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_change_of_the_journal_is_not_called_one_of_the_image() {
+        let [image, journal] = [(); 2].map(|()| Arc::new(MemoryDevice::new(1 << 20)));
+        let steady = SteadyDevices::new(&Devices {
+            image,
+            journal: Some(Arc::clone(&journal) as Arc<dyn BlockDevice>),
+        });
+        let device = steady.as_devices().journal.unwrap();
+        device.read_at(0, &mut [0; 1024]).unwrap();
+        journal.write_at(0, &[1]).unwrap();
+        device.read_at(0, &mut [0; 1024]).unwrap_err();
+        let error = steady.verify().unwrap_err();
+        assert!(
+            error.to_string().contains("at byte 0 of the journal's"),
             "{error}"
         );
     }
