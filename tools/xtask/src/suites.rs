@@ -138,7 +138,7 @@ const SUITES: &[Suite] = &[
     more(
         "check",
         &["-p", "lanefs-check", "--test", "judged"],
-        &["mutants_are_", "half_", "made::"],
+        &["mutants_are_", "images_with_parts", "half_", "made::"],
         &[
             ("LANEFS_CHECK_MUTANTS", "100"),
             ("LANEFS_REPAIR_MUTANTS", "20"),

@@ -125,7 +125,9 @@ fn images_with_parts_in_places_of_others_are_repaired_as_by_e2fsck() {
         return testkit::skip("e2fsck is missing");
     }
     let asked = number_from("LANEFS_REPAIR_MUTANTS");
-    let first = number_from("LANEFS_REPAIR_FIRST").unwrap_or(0);
+    // Both images are damaged with this number, and e2fsck makes them clean.
+    let few = if asked.is_none() { 8 } else { 0 };
+    let first = number_from("LANEFS_REPAIR_FIRST").unwrap_or(few);
     let mut sums = Sums::default();
     let seeds = match asked {
         Some(_) => seeds_from("LANEFS_REPAIR_SEED"),
@@ -140,5 +142,9 @@ fn images_with_parts_in_places_of_others_are_repaired_as_by_e2fsck() {
         );
     }
     println!("{sums:?}");
-    sums.assert_not_short();
+    if asked.is_none() {
+        sums.assert_all_as_good();
+    } else {
+        sums.assert_not_short();
+    }
 }

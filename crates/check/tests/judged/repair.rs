@@ -193,10 +193,19 @@ impl Sums {
         None
     }
 
+    fn short(&self) -> u32 {
+        self.theirs - self.ours + self.fewer
+    }
+
+    /// One in 200 may fall short, and one of few.
     pub fn assert_not_short(&self) {
-        let short = self.theirs - self.ours + self.fewer;
         let most = 1 + self.theirs / 200;
-        assert!(short <= most, "see LANEFS_REPAIR_MUTANTS: {self:?}");
+        assert!(self.short() <= most, "see LANEFS_REPAIR_MUTANTS: {self:?}");
+    }
+
+    /// None falls short, and there is something to compare with.
+    pub fn assert_all_as_good(&self) {
+        assert!(self.theirs > 0 && self.short() == 0, "{self:?}");
     }
 }
 
