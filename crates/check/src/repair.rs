@@ -67,6 +67,9 @@ pub struct RepairOptions<'a> {
     pub now: u64,
     /// Why the journal could not be replayed; it is emptied then. `None` if it was replayed.
     pub replay_failed: Option<&'a str>,
+    /// Where no block is free and the journal is sound, maps may be mended over their own blocks, and the set is then
+    /// [`WriteSet::needs_journal`]. Otherwise only maps with blocks of others are mended so, which a cut may lose.
+    pub may_overwrite: bool,
 }
 
 /// What must be written to make the image clean.
@@ -87,6 +90,9 @@ pub struct WriteSet {
     /// First block and length of each run of the journal, if the repair may use it: the file system has its own
     /// journal, whose map was right, and nothing else claims its blocks.
     pub journal: Option<Vec<(u64, u64)>>,
+    /// Blocks of maps are written over before the inodes that lead to them. CRASH: only as one transaction of the
+    /// journal, which is there then, do they lose nothing; not in stages.
+    pub needs_journal: bool,
     /// The block with the superblock and the byte in it.
     pub superblock: (u64, usize),
 }
@@ -193,6 +199,7 @@ pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<R
     }
     let mut rounds = Rounds::new(device, &geometry, options.now);
     rounds.scope = options.extent;
+    rounds.may_overwrite = options.may_overwrite;
     if options.check.superblock.is_some() {
         let problem = Problem::new(Code::SuperblockFromBackup);
         examined.report.problems.push(problem);
@@ -219,6 +226,15 @@ pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<R
         return Ok(untouched(before, checks));
     }
     let writes = rounds.finish(&examined);
+    if (writes.as_ref()).is_some_and(|writes| writes.needs_journal && writes.journal.is_none()) {
+        return repair(
+            device,
+            &RepairOptions {
+                may_overwrite: false,
+                ..*options
+            },
+        );
+    }
     if writes.is_some() && examined.report.is_clean() {
         // What is written last, once all else is clean.
         for code in [
@@ -327,6 +343,9 @@ struct Rounds<'d> {
     now: u32,
     /// Which problems steps are done for.
     scope: RepairScope,
+    may_overwrite: bool,
+    /// A map was mended over its own blocks.
+    has_overwritten: bool,
 }
 
 impl<'d> Rounds<'d> {
@@ -342,10 +361,14 @@ impl<'d> Rounds<'d> {
             tolerated: Tolerated::new(),
             now: u32::try_from(now).unwrap_or(u32::MAX),
             scope: RepairScope::All,
+            may_overwrite: false,
+            has_overwritten: false,
         }
     }
 
     fn edit(&mut self, sb: Superblock, geometry: Geometry) -> Edit<'_, 'd> {
+        let journal = self.journal.found.as_ref();
+        let may_overwrite = self.may_overwrite && journal.is_some_and(|runs| !runs.is_empty());
         Edit {
             image: &mut self.image,
             space: &mut self.space,
@@ -355,6 +378,7 @@ impl<'d> Rounds<'d> {
             geometry,
             now: self.now,
             is_changed: false,
+            has_overwritten: may_overwrite.then_some(&mut self.has_overwritten),
             budget: Cell::new(geometry.blocks_count().saturating_mul(limits::CLAIM_FACTOR)),
         }
     }
@@ -625,6 +649,7 @@ impl<'d> Rounds<'d> {
             stages: self.stages(geometry, &blocks),
             blocks,
             journal,
+            needs_journal: self.has_overwritten,
             superblock: (
                 Superblock::OFFSET >> size.bits(),
                 (Superblock::OFFSET & (size.bytes_u64() - 1)) as usize,

@@ -15,7 +15,8 @@
 //!    which begin with blocks that nothing leads to and end with the superblock.
 //!
 //! CRASH: a transaction leaves all of its blocks as they were, or mended. A cut in step 3 or between stages leaves the
-//! error flag set, which asks for a second repair.
+//! error flag set, which asks for a second repair. Where no block is free, a damaged map is written over its own blocks
+//! only in a transaction; in stages only if it has blocks of others, and a cut may lose it then.
 
 mod external;
 mod fast_commits;
@@ -210,6 +211,38 @@ impl Job<'_> {
         Ok(Some(report).filter(|report| report.counts.contains_key(&Code::FeatureUnknown)))
     }
 
+    /// Lets the checker decide; again without what needs the journal, if that can't take all blocks at once.
+    fn decide(
+        &self,
+        device: &Arc<dyn BlockDevice>,
+        choices: &RepairOptions<'_>,
+    ) -> Result<Repaired, RepairError> {
+        let repaired = check::repair::repair(&**device, choices)?;
+        let Some(writes) = repaired.writes.as_ref().filter(|it| it.needs_journal) else {
+            return Ok(repaired);
+        };
+        // Whether the journal can be used shows once it can be found.
+        let draft = Draft::new(Arc::clone(device));
+        let writer = Writer {
+            device: &draft,
+            writes,
+            now: self.now,
+            has_fast_commits: false,
+        };
+        writer.write_first()?;
+        match writer.log(&mut writes.blocks.clone()) {
+            Ok(_) => Ok(repaired),
+            Err(RepairError::Journal(_)) => {
+                let choices = RepairOptions {
+                    may_overwrite: false,
+                    ..*choices
+                };
+                Ok(check::repair::repair(&**device, &choices)?)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Replays the log on some devices, lets the checker decide on others, which show the same, and writes there what
     /// it decided.
     fn carry_out(&self, log_on: &Devices, devices: &Devices) -> Result<Outcome, RepairError> {
@@ -232,8 +265,9 @@ impl Job<'_> {
             extent: self.scope,
             now: self.now,
             replay_failed: replay.failed.as_deref(),
+            may_overwrite: true,
         };
-        let mut repaired = check::repair::repair(&**device, &choices)?;
+        let mut repaired = self.decide(device, &choices)?;
         if let Some(substitute) = self.substitute {
             repaired.before.put_first(substitute.problems.clone());
         }
@@ -413,7 +447,7 @@ impl Writer<'_> {
     }
 
     /// The journal, if it is sound and all blocks fit into one transaction. Its own superblock is then removed from
-    /// `blocks`.
+    /// `blocks`. An error if it is not, and the set needs it.
     fn log(&self, blocks: &mut offline::Blocks) -> Result<Option<OfflineLog<'_>>, RepairError> {
         let Some(runs) = &self.writes.journal else {
             return Ok(None);
@@ -426,15 +460,15 @@ impl Writer<'_> {
             len: *len,
         });
         let size = self.writes.block_size;
-        match OfflineLog::open(self.device, size, runs.collect(), self.has_fast_commits) {
+        let log = OfflineLog::open(self.device, size, runs.collect(), self.has_fast_commits);
+        let has_room = |log: &OfflineLog<'_>| log.verify_room(blocks.len());
+        match log.and_then(|log| has_room(&log).map(|()| log)) {
             Ok(log) => {
-                if log.verify_room(blocks.len()).is_err() {
-                    return Ok(None);
-                }
                 blocks.remove(&first);
                 Ok(Some(log))
             }
-            Err(offline::Error::Device(error)) => Err(error.into()),
+            Err(error @ offline::Error::Device(_)) => Err(error.into()),
+            Err(error) if self.writes.needs_journal => Err(error.into()),
             Err(_) => Ok(None),
         }
     }

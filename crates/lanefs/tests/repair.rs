@@ -243,6 +243,67 @@ fn a_cut_at_any_write_leaves_the_image_as_it_was_or_mended() {
     assert!(states.torn > 0 && states.half_home > 0, "{states:?}");
 }
 
+/// An image without a free block and with a file whose first block of pointers has a wrong one; also that block, and the
+/// journal's first one.
+fn full_with_wrong_pointer() -> (Vec<u8>, usize, usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let (image, all) = (folder.path().join("image"), folder.path().join("all"));
+    let options = "-b 1024 -t ext4 -O ^extent,^64bit,^resize_inode";
+    let mut words: Vec<&str> = options.split(' ').collect();
+    words.extend([image.to_str().unwrap(), "4M"]);
+    testkit::mke2fs(&words);
+    std::fs::write(&all, vec![7; 4 << 20]).unwrap();
+    // It takes all free blocks before it fails.
+    testkit::debugfs_script(&image, &format!("write {} all\n", all.display()));
+    let output = testkit::debugfs(&["-R", "bmap <12> 12", image.to_str().unwrap()]);
+    let data: usize = String::from_utf8(output.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let output = testkit::debugfs(&["-R", "bmap <8> 0", image.to_str().unwrap()]);
+    let journal: usize = String::from_utf8(output.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let mut bytes = testkit::read_image(&image);
+    // The pointer to the thirteenth block is the first one of the block before it.
+    let pointers = data - 1;
+    let at = pointers * 1024;
+    assert_eq!(bytes[at..at + 4], (data as u32).to_le_bytes());
+    bytes[at + 84..at + 88].copy_from_slice(&5000_u32.to_le_bytes());
+    (bytes, pointers, journal)
+}
+
+#[test]
+fn a_map_is_mended_over_its_own_blocks_only_if_the_journal_has_room() {
+    if !testkit::have("e2fsck") || !testkit::have("debugfs") {
+        return testkit::skip("e2fsck or debugfs is missing");
+    }
+    let (mut bytes, pointers, journal) = full_with_wrong_pointer();
+    let mut states = CutStates::default();
+    judge_cuts("full", &bytes, 2, &mut states);
+    // A repair that leaves anything is not judged.
+    assert!(states.all > 0, "{states:?}");
+    // The number of the log's first block: two are left.
+    let first = journal * 1024 + 0x14;
+    assert_eq!(bytes[first..first + 4], [0, 0, 0, 1]);
+    bytes[first..first + 4].copy_from_slice(&1022_u32.to_be_bytes());
+    let device = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let outcome = mend(shared, RepairScope::All).unwrap();
+    let left = &outcome.repaired.after;
+    assert!(
+        !outcome.is_journaled && !left.is_clean(),
+        "{:?}",
+        left.problems
+    );
+    let mut after = [0; 1024];
+    device.read_at(pointers as u64 * 1024, &mut after).unwrap();
+    assert_eq!(after, bytes[pointers * 1024..][..1024]);
+}
+
 #[test]
 fn a_superblock_whose_write_was_torn_is_made_whole_before_the_replay() {
     for name in ["default-1k", "default-4k", "dirty-1k", "dirty-4k"] {

@@ -22,6 +22,9 @@ pub struct Edit<'a, 'd> {
     pub now: u32,
     /// Something was changed in this round.
     pub is_changed: bool,
+    /// A map was mended over its own blocks, in any round; none where that need not be one transaction. A cut may then
+    /// lose the map, so only one that has blocks of others is mended so.
+    pub has_overwritten: Option<&'a mut bool>,
     /// Entries of maps that may still be read in this round: a bound for maps that share their blocks.
     pub budget: Cell<u64>,
 }

@@ -310,7 +310,11 @@ fn blocks(
     let mut map = map::read(edit, ino, inode)?;
     if map.is_damaged || inode.flags().contains(Flags::EXTENTS) && !has_sound_root(inode) {
         let runs = std::mem::take(&mut map.runs);
-        map = map::rewrite(edit, ino, inode, &map, shared, runs)?;
+        map = if edit.has_overwritten.is_some() {
+            map::rewrite(edit, ino, inode, &map, shared, runs, false)?
+        } else {
+            map::write(edit, ino, inode, runs)?
+        };
     }
     let is_directory = inode.file_type() == Some(FileType::Directory);
     if is_directory && map.runs.is_empty() {

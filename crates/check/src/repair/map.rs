@@ -414,7 +414,9 @@ fn most_extents(nodes: usize, room: usize) -> usize {
 }
 
 /// Writes a map as [`write`] does; where too few blocks are free, over the old map's own blocks. `shared` are the runs
-/// of blocks with several owners, sorted.
+/// of blocks with several owners, sorted. With `may_lose` the shortest runs are left out if even so there are too few.
+///
+/// CRASH: [`Edit::has_overwritten`].
 pub fn rewrite(
     edit: &mut Edit<'_, '_>,
     ino: Ino,
@@ -422,28 +424,34 @@ pub fn rewrite(
     old: &FileMap,
     shared: &[(u64, u64)],
     runs: Vec<MapRun>,
+    may_lose: bool,
 ) -> Option<FileMap> {
     if let Some(map) = write(edit, ino, inode, runs.clone()) {
         return Some(map);
     }
     let is_own = |node: &u64| !runs::overlap(shared, *node, 1);
     let own: Vec<u64> = old.claimed_nodes.iter().copied().filter(is_own).collect();
-    write_in_place(edit, ino, inode, &own, runs)
+    let map = write_in_place(edit, ino, inode, &own, runs, may_lose)?;
+    if let Some(has_overwritten) = &mut edit.has_overwritten {
+        **has_overwritten = true;
+    }
+    Some(map)
 }
 
-/// Writes a map with those of the runs for which the blocks of the old map suffice where no other block is free: the
-/// longest ones. `own` are the old map's blocks that nothing else claims.
+/// Writes a map over blocks of the old one, `own`, that nothing else claims. With `may_lose` only with those of the runs
+/// for which they suffice where no other block is free: the longest ones.
 fn write_in_place(
     edit: &mut Edit<'_, '_>,
     ino: Ino,
     inode: &mut Inode,
     own: &[u64],
     runs: Vec<MapRun>,
+    may_lose: bool,
 ) -> Option<FileMap> {
     edit.space.lend(own);
     let mut runs = joined(runs).runs;
     let mut map = write(edit, ino, inode, runs.clone());
-    if map.is_none() && inode.flags().contains(Flags::EXTENTS) {
+    if map.is_none() && may_lose && inode.flags().contains(Flags::EXTENTS) {
         let room = usize::from(extent::block_entries(edit.block_bytes()));
         let most = most_extents(edit.space.lent(), room);
         let pieces = |run: &MapRun| run.len.div_ceil(u64::from(extent::MAX_LEN) - 1) as usize;

@@ -125,7 +125,7 @@ impl Claimants<'_> {
         if runs.is_empty() && inode.file_type() != Some(FileType::Regular) {
             return edit.clear_inode(ino);
         }
-        let map = map::rewrite(edit, ino, &mut inode, &old, &self.shared, runs)?;
+        let map = map::rewrite(edit, ino, &mut inode, &old, &self.shared, runs, true)?;
         let sectors = attributes::sectors(edit, ino, &inode, &slot);
         map::settle(edit, &mut inode, &map, sectors);
         edit.set_inode(ino, &inode)

@@ -49,6 +49,7 @@ pub fn decide_on(
         extent,
         now: NOW,
         replay_failed: None,
+        may_overwrite: true,
     };
     repair(device, &options)
 }

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use lanefs_check::problem::Code;
+use lanefs_check::repair::RepairScope;
 use ondisk::extent::{self, Extent, ExtentEntries, ExtentIndex, ExtentNode};
 use ondisk::jbd2::JournalSuperblock;
 use ondisk::{FsBlock, Ino, LBlock, Superblock, inode};
 
 use crate::found::Made;
 use crate::mended::{Damaged, contents, mended, seed};
-use crate::repair::files;
+use crate::repair::{decide, files, written};
 use crate::{check, e2fsck, shown};
 
 fn set_word(slot: &mut [u8], at: usize, value: u32) {
@@ -103,7 +104,7 @@ fn the_list_of_bad_blocks_gives_up_metadata_and_files_give_up_bad_blocks() {
 }
 
 /// Makes many pieces of the longest extent of a file without a tree, as many as two leaves have room for, which are
-/// written over its first two blocks. Every second piece is unwritten. Returns the first blocks of the pieces.
+/// written over its first two blocks, or the last blocks of its first two clusters. Every second piece is unwritten. Returns the first blocks of the pieces.
 fn into_pieces(damaged: &mut Damaged, ino: u32) -> Vec<u64> {
     let slot = damaged.bytes[damaged.slot(ino)].to_vec();
     let inode = ondisk::Inode::parse(&slot).unwrap();
@@ -120,20 +121,22 @@ fn into_pieces(damaged: &mut Damaged, ino: u32) -> Vec<u64> {
     );
     let base = extents[longest].block();
     let pieces = (2 * room - extents.len()) as u32;
+    let ratio = damaged.geometry.cluster_ratio();
     let piece = |index: u32, len: u32| {
-        let block = FsBlock(leaves + 2 + 4 * u64::from(index));
+        let block = FsBlock(leaves + u64::from(2 * ratio + 4 * index));
         Extent::new(
-            LBlock(base + 2 + 4 * index),
+            LBlock(base + 2 * ratio + 4 * index),
             len as u16,
             block,
             index % 2 == 1,
         )
     };
-    extents[longest] = piece(pieces, long - 2 - 4 * pieces);
+    extents[longest] = piece(pieces, long - 2 * ratio - 4 * pieces);
     extents.splice(longest..longest, (0..pieces).map(|index| piece(index, 4)));
     let seed = inode::checksum_seed(damaged.geometry.csum_seed(), Ino(ino), inode.generation());
     let mut indices = Vec::new();
-    for (chunk, block) in extents.chunks(room).zip(leaves..) {
+    let last = leaves + u64::from(ratio - 1);
+    for (chunk, block) in (extents.chunks(room)).zip((last..).step_by(ratio as usize)) {
         let at = damaged.at(block);
         let bytes = &mut damaged.bytes[at..at + 1024];
         extent::encode(bytes, 0, ExtentEntries::Extents(chunk));
@@ -147,7 +150,7 @@ fn into_pieces(damaged: &mut Damaged, ino: u32) -> Vec<u64> {
     (0..pieces).map(|index| piece(index, 4).start().0).collect()
 }
 
-/// Leaves no block of an image of 2 MiB free.
+/// Leaves no block of an image of at most 4 MiB free.
 fn take_all_blocks(made: &Made) {
     // What is written takes all free blocks before it fails.
     let folder = tempfile::tempdir().unwrap();
@@ -199,40 +202,79 @@ fn a_tree_that_needs_more_blocks_than_there_are_loses_its_shortest_extents() {
     assert_eq!(lost.count(), 8);
 }
 
+/// An image without a free block in which the map of a file is damaged; its files before that, the file's inode, and the
+/// block of the map.
+fn full_with_damaged_map(
+    features: &str,
+    size: &str,
+) -> Option<(Damaged, BTreeMap<u32, Vec<u8>>, u32, u64)> {
+    let fill = |root: PathBuf| std::fs::write(root.join("a"), "a".repeat(700)).unwrap();
+    let made = Made::new(&format!("-O ^resize_inode,^64bit,{features}"), size, fill)?;
+    take_all_blocks(&made);
+    let mut damaged = Damaged::new(made.bytes());
+    let ino = *files(&damaged.bytes).keys().last().unwrap();
+    if !features.contains("^extent") {
+        into_pieces(&mut damaged, ino);
+    }
+    let before = files(&damaged.bytes);
+    let node = if features.contains("^extent") {
+        // A pointer in the first block of them.
+        let node = word(&damaged.bytes[damaged.slot(ino)], POINTERS + 48);
+        let at = damaged.at(node.into()) + 4 * 21;
+        set_word(&mut damaged.bytes, at, 5000);
+        node
+    } else {
+        // The checksum of the first leaf.
+        let leaf = word(&damaged.bytes[damaged.slot(ino)], EXTENT - 4);
+        let at = damaged.at(leaf.into()) + 1020;
+        damaged.bytes[at] ^= 1;
+        leaf
+    };
+    let free = Superblock::view(damaged.bytes[1024..].first_chunk().unwrap());
+    assert_eq!(free.free_blocks_count(), 0);
+    Some((damaged, before, ino, node.into()))
+}
+
 #[test]
 fn a_damaged_map_is_mended_where_no_block_is_free() {
     for options in ["extent", "^extent"] {
-        let features = format!("-O ^has_journal,^resize_inode,^64bit,{options}");
-        let fill = |root: PathBuf| std::fs::write(root.join("a"), "a".repeat(700)).unwrap();
-        let Some(made) = Made::new(&features, "2M", fill) else {
+        let Some((damaged, before, ino, _)) = full_with_damaged_map(options, "4M") else {
             return;
         };
-        take_all_blocks(&made);
-        let mut damaged = Damaged::new(made.bytes());
-        let ino = *files(&damaged.bytes).keys().last().unwrap();
-        let (at, expected) = if options == "extent" {
-            // The checksum of the first leaf.
-            into_pieces(&mut damaged, ino);
-            let leaf = word(&damaged.bytes[damaged.slot(ino)], EXTENT - 4);
-            (damaged.at(leaf.into()) + 1020, 0)
-        } else {
-            // A pointer in the first block of them.
-            let node = word(&damaged.bytes[damaged.slot(ino)], POINTERS + 48);
-            (damaged.at(node.into()) + 4 * 21, 1)
-        };
-        let before = files(&damaged.bytes);
-        set_word(&mut damaged.bytes, at, 5000);
-        let free = Superblock::view(damaged.bytes[1024..].first_chunk().unwrap());
-        assert_eq!(free.free_blocks_count(), 0);
-        let (new, _) = mended(&damaged.bytes, options);
+        let (new, repaired) = mended(&damaged.bytes, options);
+        assert!(repaired.writes.unwrap().needs_journal);
         let after = files(&new);
         let pairs = before[&ino].chunks(1024).zip(after[&ino].chunks(1024));
         let lost = pairs.filter(|(before, after)| before != after).count();
-        assert_eq!(lost, expected, "{options}");
+        assert_eq!(lost, usize::from(options == "^extent"), "{options}");
         let others = before.iter().filter(|it| *it.0 != ino);
         for (other, bytes) in others {
             assert!(after[other] == *bytes, "{options}");
         }
+    }
+}
+
+/// Written in stages, the new blocks of the map would come before the inode.
+#[test]
+fn a_map_is_not_mended_over_its_own_blocks_without_a_journal() {
+    for options in ["extent", "^extent"] {
+        let features = format!("^has_journal,{options}");
+        let Some((damaged, _, ino, node)) = full_with_damaged_map(&features, "2M") else {
+            return;
+        };
+        let repaired = decide(&damaged.bytes, RepairScope::All, 1).unwrap();
+        let new = match &repaired.writes {
+            Some(writes) => written(&damaged.bytes, writes),
+            None => damaged.bytes.clone(),
+        };
+        let problems = &repaired.after.problems;
+        assert!(problems.iter().any(|it| it.ino == Some(ino)), "{options}");
+        let (slot, at) = (damaged.slot(ino), damaged.at(node));
+        let parts = [slot, at..at + 2048];
+        for part in parts {
+            assert!(new[part.clone()] == damaged.bytes[part], "{options}");
+        }
+        assert!(files(&new) == files(&damaged.bytes), "{options}");
     }
 }
 

@@ -55,6 +55,7 @@ fn decided(image: &PatchedBytes) -> Option<Repaired> {
         extent: RepairScope::All,
         now: 1_700_000_000,
         replay_failed: None,
+        may_overwrite: true,
     };
     check::repair::repair(image, &options).ok()
 }
