@@ -429,8 +429,20 @@ pub fn rewrite(
     if let Some(map) = write(edit, ino, inode, runs.clone()) {
         return Some(map);
     }
-    let is_own = |node: &u64| !runs::overlap(shared, *node, 1);
-    let own: Vec<u64> = old.claimed_nodes.iter().copied().filter(is_own).collect();
+    // A new node has a cluster of its own, whose other blocks are cleared.
+    let ratio = u64::from(edit.geometry.cluster_ratio());
+    let first_data = edit.geometry.first_data_block().0;
+    let is_own = |node: &u64| {
+        (node - first_data).is_multiple_of(ratio) && !runs::overlap(shared, *node, ratio)
+    };
+    let mut own: Vec<u64> = old.claimed_nodes.iter().copied().filter(is_own).collect();
+    if ratio > 1 {
+        let is_data = |node: u64| {
+            let mut runs = runs.iter();
+            runs.any(|run| run.pblk < node + ratio && node < run.pblk + run.len)
+        };
+        own.retain(|node| !is_data(*node));
+    }
     let map = write_in_place(edit, ino, inode, &own, runs, may_lose)?;
     if let Some(has_overwritten) = &mut edit.has_overwritten {
         **has_overwritten = true;

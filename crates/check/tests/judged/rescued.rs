@@ -278,6 +278,26 @@ fn a_map_is_not_mended_over_its_own_blocks_without_a_journal() {
     }
 }
 
+/// Behind a block of a map that does not begin a cluster there is another cluster.
+#[test]
+fn blocks_of_a_map_that_do_not_begin_a_cluster_are_not_written_over() {
+    let features = "bigalloc -C 4096";
+    let Some((damaged, _, ino, node)) = full_with_damaged_map(features, "4M") else {
+        return;
+    };
+    let repaired = decide(&damaged.bytes, RepairScope::All, 1).unwrap();
+    let new = match &repaired.writes {
+        Some(writes) => written(&damaged.bytes, writes),
+        None => damaged.bytes.clone(),
+    };
+    let problems = &repaired.after.problems;
+    assert!(problems.iter().any(|it| it.ino == Some(ino)));
+    let (slot, at) = (damaged.slot(ino), damaged.at(node));
+    for part in [slot, at..at + (600 << 10)] {
+        assert!(new[part.clone()] == damaged.bytes[part]);
+    }
+}
+
 #[test]
 fn a_tree_of_shifted_entries_costs_other_files_nothing() {
     let whole = Damaged::new(seed("default-1k"));
