@@ -174,6 +174,20 @@ pub fn memory_needed(geometry: &Geometry) -> u64 {
 /// When no verdict is possible, as for [`crate::check`]; when something is to be repaired, and the record of blocks in
 /// use does not fit into the allowed memory.
 pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<Repaired, Error> {
+    let repaired = decide(device, options)?;
+    let lacks_journal = |writes: &WriteSet| writes.needs_journal && writes.journal.is_none();
+    if repaired.writes.as_ref().is_some_and(lacks_journal) {
+        let options = RepairOptions {
+            may_overwrite: false,
+            ..*options
+        };
+        return decide(device, &options);
+    }
+    Ok(repaired)
+}
+
+/// The same, but the set may need a journal that cannot be used.
+fn decide(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<Repaired, Error> {
     let check = options.check;
     let mut examined = run::examine(device, &check)?;
     examined.judge_times(options.now);
@@ -226,15 +240,6 @@ pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<R
         return Ok(untouched(before, checks));
     }
     let writes = rounds.finish(&examined);
-    if (writes.as_ref()).is_some_and(|writes| writes.needs_journal && writes.journal.is_none()) {
-        return repair(
-            device,
-            &RepairOptions {
-                may_overwrite: false,
-                ..*options
-            },
-        );
-    }
     if writes.is_some() && examined.report.is_clean() {
         // What is written last, once all else is clean.
         for code in [

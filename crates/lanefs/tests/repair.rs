@@ -243,8 +243,8 @@ fn a_cut_at_any_write_leaves_the_image_as_it_was_or_mended() {
     assert!(states.torn > 0 && states.half_home > 0, "{states:?}");
 }
 
-/// An image without a free block and with a file whose first block of pointers has a wrong one; also that block, and the
-/// journal's first one.
+/// An image without a free block and with a file whose first block of pointers has a wrong one; also that block, and
+/// the journal's first one.
 fn full_with_wrong_pointer() -> (Vec<u8>, usize, usize) {
     let folder = tempfile::tempdir().unwrap();
     let (image, all) = (folder.path().join("image"), folder.path().join("all"));

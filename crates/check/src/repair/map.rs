@@ -450,8 +450,8 @@ pub fn rewrite(
     Some(map)
 }
 
-/// Writes a map over blocks of the old one, `own`, that nothing else claims. With `may_lose` only with those of the runs
-/// for which they suffice where no other block is free: the longest ones.
+/// Writes a map over blocks of the old one, `own`, that nothing else claims. With `may_lose` only with those of the
+/// runs for which they suffice where no other block is free: the longest ones.
 fn write_in_place(
     edit: &mut Edit<'_, '_>,
     ino: Ino,

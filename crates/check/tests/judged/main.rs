@@ -20,6 +20,7 @@ mod made;
 mod mended;
 mod mixed;
 mod numbers;
+mod overwritten;
 mod own_files;
 mod preen;
 mod preen_images;

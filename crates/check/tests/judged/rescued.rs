@@ -5,27 +5,25 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use lanefs_check::problem::Code;
-use lanefs_check::repair::RepairScope;
 use ondisk::extent::{self, Extent, ExtentEntries, ExtentIndex, ExtentNode};
 use ondisk::jbd2::JournalSuperblock;
 use ondisk::{FsBlock, Ino, LBlock, Superblock, inode};
 
 use crate::found::Made;
 use crate::mended::{Damaged, contents, mended, seed};
-use crate::repair::{decide, files, written};
 use crate::{check, e2fsck, shown};
 
-fn set_word(slot: &mut [u8], at: usize, value: u32) {
+pub fn set_word(slot: &mut [u8], at: usize, value: u32) {
     slot[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-fn word(slot: &[u8], at: usize) -> u32 {
+pub fn word(slot: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(slot[at..at + 4].try_into().unwrap())
 }
 
 /// Where an inode has its first pointer, and where it has its first extent's block.
-const POINTERS: usize = 0x28;
-const EXTENT: usize = 0x3C;
+pub const POINTERS: usize = 0x28;
+pub const EXTENT: usize = 0x3C;
 
 #[test]
 fn a_first_meta_group_behind_the_descriptors_is_mended() {
@@ -104,8 +102,9 @@ fn the_list_of_bad_blocks_gives_up_metadata_and_files_give_up_bad_blocks() {
 }
 
 /// Makes many pieces of the longest extent of a file without a tree, as many as two leaves have room for, which are
-/// written over its first two blocks, or the last blocks of its first two clusters. Every second piece is unwritten. Returns the first blocks of the pieces.
-fn into_pieces(damaged: &mut Damaged, ino: u32) -> Vec<u64> {
+/// written over its first two blocks, or the last blocks of its first two clusters. Every second piece is unwritten.
+/// Returns the first blocks of the pieces.
+pub fn into_pieces(damaged: &mut Damaged, ino: u32) -> Vec<u64> {
     let slot = damaged.bytes[damaged.slot(ino)].to_vec();
     let inode = ondisk::Inode::parse(&slot).unwrap();
     let ExtentEntries::Extents(extents) = ExtentNode::view(inode.block_area()) else {
@@ -151,7 +150,7 @@ fn into_pieces(damaged: &mut Damaged, ino: u32) -> Vec<u64> {
 }
 
 /// Leaves no block of an image of at most 4 MiB free.
-fn take_all_blocks(made: &Made) {
+pub fn take_all_blocks(made: &Made) {
     // What is written takes all free blocks before it fails.
     let folder = tempfile::tempdir().unwrap();
     let all = folder.path().join("all");
@@ -200,102 +199,6 @@ fn a_tree_that_needs_more_blocks_than_there_are_loses_its_shortest_extents() {
     let lost = pairs.filter(|(before, after)| before != after);
     // Four blocks are the small file's, and with the third leaf the four extents before them would have been kept.
     assert_eq!(lost.count(), 8);
-}
-
-/// An image without a free block in which the map of a file is damaged; its files before that, the file's inode, and the
-/// block of the map.
-fn full_with_damaged_map(
-    features: &str,
-    size: &str,
-) -> Option<(Damaged, BTreeMap<u32, Vec<u8>>, u32, u64)> {
-    let fill = |root: PathBuf| std::fs::write(root.join("a"), "a".repeat(700)).unwrap();
-    let made = Made::new(&format!("-O ^resize_inode,^64bit,{features}"), size, fill)?;
-    take_all_blocks(&made);
-    let mut damaged = Damaged::new(made.bytes());
-    let ino = *files(&damaged.bytes).keys().last().unwrap();
-    if !features.contains("^extent") {
-        into_pieces(&mut damaged, ino);
-    }
-    let before = files(&damaged.bytes);
-    let node = if features.contains("^extent") {
-        // A pointer in the first block of them.
-        let node = word(&damaged.bytes[damaged.slot(ino)], POINTERS + 48);
-        let at = damaged.at(node.into()) + 4 * 21;
-        set_word(&mut damaged.bytes, at, 5000);
-        node
-    } else {
-        // The checksum of the first leaf.
-        let leaf = word(&damaged.bytes[damaged.slot(ino)], EXTENT - 4);
-        let at = damaged.at(leaf.into()) + 1020;
-        damaged.bytes[at] ^= 1;
-        leaf
-    };
-    let free = Superblock::view(damaged.bytes[1024..].first_chunk().unwrap());
-    assert_eq!(free.free_blocks_count(), 0);
-    Some((damaged, before, ino, node.into()))
-}
-
-#[test]
-fn a_damaged_map_is_mended_where_no_block_is_free() {
-    for options in ["extent", "^extent"] {
-        let Some((damaged, before, ino, _)) = full_with_damaged_map(options, "4M") else {
-            return;
-        };
-        let (new, repaired) = mended(&damaged.bytes, options);
-        assert!(repaired.writes.unwrap().needs_journal);
-        let after = files(&new);
-        let pairs = before[&ino].chunks(1024).zip(after[&ino].chunks(1024));
-        let lost = pairs.filter(|(before, after)| before != after).count();
-        assert_eq!(lost, usize::from(options == "^extent"), "{options}");
-        let others = before.iter().filter(|it| *it.0 != ino);
-        for (other, bytes) in others {
-            assert!(after[other] == *bytes, "{options}");
-        }
-    }
-}
-
-/// Written in stages, the new blocks of the map would come before the inode.
-#[test]
-fn a_map_is_not_mended_over_its_own_blocks_without_a_journal() {
-    for options in ["extent", "^extent"] {
-        let features = format!("^has_journal,{options}");
-        let Some((damaged, _, ino, node)) = full_with_damaged_map(&features, "2M") else {
-            return;
-        };
-        let repaired = decide(&damaged.bytes, RepairScope::All, 1).unwrap();
-        let new = match &repaired.writes {
-            Some(writes) => written(&damaged.bytes, writes),
-            None => damaged.bytes.clone(),
-        };
-        let problems = &repaired.after.problems;
-        assert!(problems.iter().any(|it| it.ino == Some(ino)), "{options}");
-        let (slot, at) = (damaged.slot(ino), damaged.at(node));
-        let parts = [slot, at..at + 2048];
-        for part in parts {
-            assert!(new[part.clone()] == damaged.bytes[part], "{options}");
-        }
-        assert!(files(&new) == files(&damaged.bytes), "{options}");
-    }
-}
-
-/// Behind a block of a map that does not begin a cluster there is another cluster.
-#[test]
-fn blocks_of_a_map_that_do_not_begin_a_cluster_are_not_written_over() {
-    let features = "bigalloc -C 4096";
-    let Some((damaged, _, ino, node)) = full_with_damaged_map(features, "4M") else {
-        return;
-    };
-    let repaired = decide(&damaged.bytes, RepairScope::All, 1).unwrap();
-    let new = match &repaired.writes {
-        Some(writes) => written(&damaged.bytes, writes),
-        None => damaged.bytes.clone(),
-    };
-    let problems = &repaired.after.problems;
-    assert!(problems.iter().any(|it| it.ino == Some(ino)));
-    let (slot, at) = (damaged.slot(ino), damaged.at(node));
-    for part in [slot, at..at + (600 << 10)] {
-        assert!(new[part.clone()] == damaged.bytes[part]);
-    }
 }
 
 #[test]
