@@ -79,6 +79,20 @@ fn a_damaged_map_is_mended_where_no_block_is_free() {
     }
 }
 
+/// The image after a repair, which leaves this inode damaged.
+fn left(damaged: &Damaged, ino: u32) -> Vec<u8> {
+    let repaired = decide(&damaged.bytes, RepairScope::All, 1).unwrap();
+    let problems = &repaired.after.problems;
+    assert!(
+        problems.iter().any(|it| it.ino == Some(ino)),
+        "{problems:?}"
+    );
+    match &repaired.writes {
+        Some(writes) => written(&damaged.bytes, writes),
+        None => damaged.bytes.clone(),
+    }
+}
+
 /// Written in stages, the new blocks of the map would come before the inode.
 #[test]
 fn a_map_is_not_mended_over_its_own_blocks_without_a_journal() {
@@ -88,13 +102,7 @@ fn a_map_is_not_mended_over_its_own_blocks_without_a_journal() {
             return;
         };
         let (damaged, ino, node) = (full.damaged, full.ino, full.node);
-        let repaired = decide(&damaged.bytes, RepairScope::All, 1).unwrap();
-        let new = match &repaired.writes {
-            Some(writes) => written(&damaged.bytes, writes),
-            None => damaged.bytes.clone(),
-        };
-        let problems = &repaired.after.problems;
-        assert!(problems.iter().any(|it| it.ino == Some(ino)), "{options}");
+        let new = left(&damaged, ino);
         let (slot, at) = (damaged.slot(ino), damaged.at(node));
         let parts = [slot, at..at + 2048];
         for part in parts {
@@ -112,13 +120,7 @@ fn blocks_of_a_map_that_do_not_begin_a_cluster_are_not_written_over() {
         return;
     };
     let (damaged, ino, node) = (full.damaged, full.ino, full.node);
-    let repaired = decide(&damaged.bytes, RepairScope::All, 1).unwrap();
-    let new = match &repaired.writes {
-        Some(writes) => written(&damaged.bytes, writes),
-        None => damaged.bytes.clone(),
-    };
-    let problems = &repaired.after.problems;
-    assert!(problems.iter().any(|it| it.ino == Some(ino)));
+    let new = left(&damaged, ino);
     let (slot, at) = (damaged.slot(ino), damaged.at(node));
     for part in [slot, at..at + (600 << 10)] {
         assert!(new[part.clone()] == damaged.bytes[part]);
