@@ -67,8 +67,9 @@ pub struct RepairOptions<'a> {
     pub now: u64,
     /// Why the journal could not be replayed; it is emptied then. `None` if it was replayed.
     pub replay_failed: Option<&'a str>,
-    /// Where no block is free and the journal is sound, maps may be mended over their own blocks, and the set is then
-    /// [`WriteSet::needs_journal`]. Otherwise only maps with blocks of others are mended so, which a cut may lose.
+    /// Whether a map may be mended over its own blocks if no other block is free. The caller says so if the journal is
+    /// sound; the set of writes is then [`WriteSet::needs_journal`]. If not, only maps that have blocks of other files
+    /// are written over, and a cut in the middle may lose such a map.
     pub may_overwrite: bool,
 }
 

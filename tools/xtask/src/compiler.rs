@@ -4,12 +4,13 @@
 use std::ffi::OsStr;
 use std::process::{Command, ExitCode};
 
-/// Set where this program stands in for the compiler: what for.
+/// The variable that is set while this program stands in for the compiler. It says for which command.
 const STANDS_IN: &str = "LANEFS_COMPILES_FOR";
 /// What cargo starts in the compiler's place.
 pub const WRAPPER: &str = "RUSTC_WRAPPER";
 
-/// For what this program stands in: the name, and what it changes in a compiler's command, which has no words yet.
+/// A command that needs this program in the compiler's place: its name, and the function that gives the words to the
+/// compiler.
 type Purpose = (&'static str, fn(&mut Command, Vec<String>));
 
 pub const SHARING: Purpose = ("sharing", crate::sharing::compile);

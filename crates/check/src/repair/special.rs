@@ -167,7 +167,7 @@ fn blocks_of(edit: &Edit<'_, '_>, ino: Ino) -> Option<(Inode, Vec<u64>)> {
     Some((inode, blocks))
 }
 
-/// Empties the orphan file, which gets new blocks in place of those that it shares.
+/// Empties the orphan file. Blocks that it shares with others are replaced by new ones.
 fn empty_orphan_file(
     edit: &mut Edit<'_, '_>,
     facts: &Facts,
